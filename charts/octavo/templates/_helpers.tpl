@@ -241,7 +241,7 @@ request.operation == 'UPDATE' && object.spec == oldObject.spec
 {{- $gpu := "family|compute[.](major|minor)|machine|mode|clique" -}}
 {{- $cuda := "cuda[.](driver|runtime)(-version)?[.](major|minor|rev|revision|full)" -}}
 {{- $other := "gfd[.]timestamp|mig[.](capable|strategy|config[.]state)|mps[.]capable|vgpu[.](present|host-driver-(version|branch))" -}}
-k.matches('^nvidia[.]com/(gpu[.]({{ $part }}|{{ $gpu }})|mig-[a-z0-9.]+[.]({{ $part }})|{{ $cuda }}|{{ $other }})$')
+k.matches('^nvidia[.]com/(gpu[.]({{ $part }}|{{ $gpu }})|mig-[a-z0-9.-]+[.]({{ $part }})|{{ $cuda }}|{{ $other }})$')
 {{- end }}
 
 {{/* The drivers that an agent is, as a list of JSON. */}}

@@ -32,6 +32,7 @@ mod startup_cleanup;
 #[cfg(test)]
 mod tests;
 mod unprepare;
+mod withheld;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -49,10 +50,9 @@ use octavo_node::{ClaimRef, NodePaths};
 use crate::cdi::CdiFolder;
 use crate::checkpoint::Store;
 use crate::drain_gate::DrainGate;
-use crate::gpu_mode::{GpuModes, GpuTurn};
+use crate::gpu_mode::GpuModes;
 use crate::keyed_mutex::KeyedMutex;
 use crate::metrics::Metrics;
-use crate::mig_layout::ClosedParts;
 use crate::node::{DraDriver, PreparedDevice};
 use claim_holds::ClaimHolds;
 
@@ -289,37 +289,6 @@ impl Claims {
     /// Sets whether the driver is released. Then no claim is prepared, because its containers would hold the driver.
     pub fn set_released(&self, is_released: bool) {
         self.inner.modes.set_released(is_released);
-    }
-
-    /// Lends the GPUs to the device plugin: no claim gets one from here on. Returns the claims that hold some.
-    pub(crate) fn lend(&self) -> Vec<Holding> {
-        self.inner.holds().lend()
-    }
-
-    /// Whether the device plugin has the GPUs.
-    #[cfg(test)]
-    pub(crate) fn is_lent(&self) -> bool {
-        self.inner.holds().is_lent()
-    }
-
-    /// Takes the GPUs back from the device plugin.
-    pub(crate) fn take_back(&self) {
-        self.inner.holds().take_back();
-    }
-
-    /// Closes parts of GPUs that are about to change, and opens all others: no claim gets any of them from here on.
-    pub(crate) fn close_parts(&self, parts: ClosedParts) {
-        self.inner.holds().close(parts);
-    }
-
-    /// The claims that have a part of these, and those whose devices are unknown.
-    pub(crate) fn holders(&self, parts: &ClosedParts) -> BTreeSet<String> {
-        self.inner.holds().holders(parts)
-    }
-
-    /// Waits for a GPU's turn. `None`: the driver is closed or released.
-    pub(crate) async fn turn(&self, uuid: &str) -> Option<GpuTurn> {
-        self.inner.modes.turn_or_lock(uuid).await.ok()
     }
 
     /// Sets the metrics for operations on GPUs.

@@ -26,3 +26,4 @@ pub(crate) use offer::{Follower, Offer, PluginInput};
 pub(crate) use pod_resources::{PluginState, plugin_state};
 pub(crate) use resources::{GPU_RESOURCE, mig_devices, mig_resource};
 pub(crate) use server::serve;
+pub(crate) use service::AllocationCounter;

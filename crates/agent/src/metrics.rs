@@ -1,6 +1,7 @@
 //! The agent's metrics. Metrics that NVIDIA's DRA driver also has keep its names and labels. The encoder adds `_total`
 //! to counters.
 
+mod plugin;
 mod reference;
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use prometheus_client::registry::Registry;
 use crate::compute_domain::DomainCounts;
 use crate::node::DraDriver;
 
+pub(crate) use plugin::PluginMetrics;
 pub use reference::metrics_reference;
 
 /// How many devices claims have for themselves.
@@ -125,6 +127,8 @@ pub(crate) struct Metrics {
     shares: Family<NodeLabels, Gauge>,
     mig_duration: Family<MigLabels, Histogram, fn() -> Histogram>,
     mig_failures: Family<NodeMigLabels, Counter>,
+    /// Those of device plugins.
+    pub(crate) plugin: Arc<PluginMetrics>,
     /// Those of shares.
     pub(crate) enforcement: Arc<EnforcementMetrics>,
 }
@@ -161,6 +165,7 @@ impl Metrics {
                 Histogram::new(exponential_buckets(0.003_125, 2.0, 15))
             }),
             mig_failures: Family::default(),
+            plugin: Arc::new(PluginMetrics::new(registry)),
             enforcement: Arc::new(EnforcementMetrics::new(registry)),
         };
         registry.register(

@@ -16,6 +16,6 @@ mod plan;
 mod wanted;
 
 pub(crate) use closed::ClosedParts;
-pub(crate) use file::layouts;
+pub(crate) use file::layout;
 pub(crate) use plan::{Change, change};
 pub(crate) use wanted::{LayoutError, NamedLayout};

@@ -5,21 +5,58 @@ use std::collections::BTreeMap;
 use octavo_kube_io::events::{EventType, Events, node as node_reference};
 use tokio::sync::watch;
 
-/// Reasons and notes.
-pub(crate) type Problems = BTreeMap<&'static str, String>;
+/// Notes by reason and subject, such as a resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Problems(BTreeMap<(&'static str, String), String>);
+
+impl Problems {
+    /// Notes what is wrong.
+    pub(crate) fn add(&mut self, reason: &'static str, note: String) {
+        self.0.insert((reason, String::new()), note);
+    }
+
+    /// Notes what is wrong with a subject, or that nothing is. Returns whether that is new.
+    pub(crate) fn set_of(
+        &mut self,
+        reason: &'static str,
+        subject: &str,
+        note: Option<String>,
+    ) -> bool {
+        let key = (reason, subject.to_owned());
+        match note {
+            Some(note) => self.0.insert(key, note.clone()) != Some(note),
+            None => self.0.remove(&key).is_some(),
+        }
+    }
+
+    /// Whether nothing is wrong.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// A note with this reason.
+    #[cfg(test)]
+    pub(crate) fn get(&self, reason: &str) -> Option<String> {
+        self.0.iter().find(|((key, _), _)| *key == reason).map(|(_, note)| note.clone())
+    }
+}
+
+/// Replaces the problems where they differ.
+pub(crate) fn set(sender: &watch::Sender<Problems>, problems: Problems) {
+    sender.send_if_modified(|old| std::mem::replace(old, problems) != *old);
+}
 
 /// Reports problems as events of the node, each once while it stays the same. A task of its own: an event is slow while the API server
 /// is away.
 pub(crate) async fn report(node: String, events: Events, mut problems: watch::Receiver<Problems>) {
-    let mut reported = Problems::new();
+    let mut reported = Problems::default();
     while problems.changed().await.is_ok() {
         let now = problems.borrow_and_update().clone();
-        for (reason, note) in
-            now.iter().filter(|(reason, note)| reported.get(*reason) != Some(*note))
-        {
+        for (key, note) in now.0.iter().filter(|(key, note)| reported.0.get(*key) != Some(*note)) {
+            let (reason, _) = key;
             tracing::warn!(%node, %reason, "{note}");
             let (regarding, warning) = (node_reference(&node), EventType::Warning);
-            events.record(&regarding, warning, reason, "List", note).await;
+            events.record(&regarding, warning, reason, "Offer", note).await;
         }
         reported = now;
     }

@@ -28,6 +28,7 @@ mod lab;
 mod lab_dir;
 mod memory_enforcement;
 mod mig;
+mod operator;
 mod pods;
 mod process;
 mod real_share;
@@ -86,6 +87,8 @@ enum Name {
     RealShare,
     /// `ComputeDomains` on a rack of 18 trays: start, end, loss, API writes, memory.
     Domains,
+    /// A node with device plugin, labels and static MIG: start, allocation, changes of config, mode and MIG layout.
+    Operator,
     /// All benchmarks, one after another.
     All,
 }
@@ -146,6 +149,7 @@ async fn run(args: &Args) -> anyhow::Result<bool> {
         (Name::MemoryEnforcement, "memory-enforcement"),
         (Name::Scheduler, "scheduler"),
         (Name::Domains, "domains"),
+        (Name::Operator, "operator"),
         (Name::RealShare, "real-share"),
     ];
     for (name, wanted) in all {
@@ -161,6 +165,7 @@ async fn run(args: &Args) -> anyhow::Result<bool> {
             Name::Pods => Box::pin(pods::run(&octavo()?)).await?,
             Name::Hook => hook::run()?,
             Name::Domains => Box::pin(domains::run(&octavo()?)).await?,
+            Name::Operator => Box::pin(measure_operator(&octavo()?)).await?,
             Name::Slices => Box::pin(slices::run(&octavo()?)).await?,
             Name::MigOrder => mig_order::run()?,
             Name::Packing => packing::run()?,
@@ -197,6 +202,16 @@ async fn measure_driver(octavo: &std::path::Path) -> anyhow::Result<Vec<Figure>>
     options.nodes = Some(driver::NODES.parse()?);
     let lab = Box::pin(Lab::up(options)).await?;
     let figures = Box::pin(driver::run(&lab, octavo)).await;
+    lab.down().await?;
+    figures
+}
+
+async fn measure_operator(octavo: &std::path::Path) -> anyhow::Result<Vec<Figure>> {
+    let lab_dir = LabDir::new()?;
+    let mut options = lab_dir.whole(octavo);
+    options.nodes = Some(operator::NODES.parse()?);
+    let lab = Box::pin(Lab::up(options)).await?;
+    let figures = Box::pin(operator::run(&lab, octavo)).await;
     lab.down().await?;
     figures
 }

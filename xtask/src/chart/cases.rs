@@ -116,16 +116,48 @@ impl Refused {
 
 /// The files of values that the chart is rendered with, in the order of their names.
 pub(super) fn variants(chart: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let folder = chart.join("ci");
-    let entries =
-        fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
-    let mut files = entries
-        .map(|entry| entry.map(|entry| entry.path()))
-        .collect::<Result<Vec<_>, _>>()
-        .with_context(|| format!("cannot read {}", folder.display()))?;
-    files.sort();
-    ensure!(!files.is_empty(), "{} holds no values to render the chart with", folder.display());
+    let mut files = Vec::new();
+    for folder in [chart.join("ci"), chart.join("../../examples/operator")] {
+        let read = || -> std::io::Result<Vec<PathBuf>> {
+            fs::read_dir(&folder)?.map(|entry| Ok(entry?.path())).collect()
+        };
+        let found = read().with_context(|| format!("cannot read {}", folder.display()))?;
+        let is_values = |path: &PathBuf| path.to_string_lossy().ends_with("-values.yaml");
+        let mut found: Vec<PathBuf> = found.into_iter().filter(is_values).collect();
+        found.sort();
+        ensure!(!found.is_empty(), "{} holds no values to render the chart with", folder.display());
+        files.append(&mut found);
+    }
     Ok(files)
+}
+
+/// The example with replicas: its configs are keys of a `ConfigMap` that agents mount.
+fn time_slicing_facts() -> Vec<Fact> {
+    vec![
+        fact("ConfigMap/octavo-device-plugin", "/data/whole", json!("version: v1")),
+        fact(
+            "DaemonSet",
+            "/spec/template/spec/volumes/6/configMap/name",
+            json!("octavo-device-plugin"),
+        ),
+    ]
+}
+
+/// The example with MIG devices: its layouts are a file of mig-parted.
+fn mixed_mig_facts() -> Vec<Fact> {
+    let layouts = "mig-configs:
+  halves:
+  - devices:
+    - 0
+    - 1
+    mig-devices:
+      3g.40gb: 2
+    mig-enabled: true
+version: v1";
+    vec![
+        fact("ConfigMap/octavo-mig", "/data/config.yaml", json!(layouts)),
+        fact("DaemonSet", "/spec/template/spec/volumes/6/configMap/name", json!("octavo-mig")),
+    ]
 }
 
 /// What the objects rendered with one of the files must be.
@@ -144,6 +176,8 @@ pub(super) fn expectation(values: &Path, objects: &[Value]) -> anyhow::Result<()
         }
         "lab-values.yaml" => both(lab_facts(), compute_domains::lab_facts()),
         "unavailable-values.yaml" => unavailable_facts(),
+        "time-slicing-values.yaml" => time_slicing_facts(),
+        "mixed-mig-values.yaml" => mixed_mig_facts(),
         "nothing-values.yaml" => {
             ensure!(objects.is_empty(), "{name}: everything is off, yet objects are rendered");
             return Ok(());

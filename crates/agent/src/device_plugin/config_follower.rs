@@ -1,6 +1,7 @@
 //! The present settings of a node's device plugin and labels.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,10 @@ use tokio::time::sleep;
 use super::PluginInput;
 use super::config_source;
 use crate::config::{FeatureLabels, NodeConfig};
-use crate::problems::Problems;
+use crate::problems::{self, Problems};
+
+/// The folder that node feature discovery reads.
+const FEATURES_FOLDER: &str = "/etc/kubernetes/node-feature-discovery/features.d";
 
 /// Interval of looks at mounted config files, whose changes nothing tells.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -28,14 +32,15 @@ impl ConfigFollower {
     /// Keeps the settings up to date while something uses them, forever. Those that cannot be used leave the last good ones in place.
     pub(crate) async fn run(mut self) {
         loop {
-            let PluginInput { is_offering, label } = self.input.borrow_and_update().clone();
-            let is_used = is_offering || self.config.feature_labels != FeatureLabels::None;
-            let mut problems = Problems::new();
+            let PluginInput { is_offering, label, is_known } =
+                self.input.borrow_and_update().clone();
+            let has_labels = self.config.feature_labels != FeatureLabels::None;
+            let is_used = is_known && (is_offering || has_labels);
+            let mut problems = Problems::default();
             if is_used && let Some(config) = self.read(label.as_deref(), &mut problems) {
                 self.configs.send_if_modified(|old| old.replace(config.clone()) != Some(config));
             }
-            self.problems
-                .send_if_modified(|old| std::mem::replace(old, problems.clone()) != problems);
+            problems::set(&self.problems, problems);
             let has_files = self.config.device_plugin.config_folder.is_some();
             let look = async {
                 if is_used && has_files {
@@ -58,20 +63,39 @@ impl ConfigFollower {
             Ok(Decoded { config, mut warnings }) => {
                 warnings.extend(self.without_effect(&config).map(str::to_owned));
                 if !warnings.is_empty() {
-                    problems.insert("PluginConfigWithoutEffect", warnings.join("; "));
+                    problems.add("PluginConfigWithoutEffect", warnings.join("; "));
                 }
                 if config.sharing.as_ref().is_some_and(|it| it.strategy == SharingStrategy::Mps) {
                     let note = "sharing.mps is not served: no MPS daemon would run; use sharing.timeSlicing, or shares by resource claims";
-                    problems.insert(invalid, note.to_owned());
+                    problems.add(invalid, note.to_owned());
+                    return None;
+                }
+                if let Some(note) = self.unusual_file(&config) {
+                    problems.add(invalid, note);
                     return None;
                 }
                 Some(config)
             }
             Err(error) => {
-                problems.insert(invalid, error.to_string());
+                problems.add(invalid, error.to_string());
                 None
             }
         }
+    }
+
+    /// Why the file with the labels is refused: the agent may write elsewhere, where such a file would do harm.
+    fn unusual_file(&self, config: &PluginConfig) -> Option<String> {
+        let is_file = self.config.feature_labels == FeatureLabels::Config
+            && !config.labels.use_node_feature_api;
+        let file = Path::new(&config.labels.output_file);
+        let is_there = file.parent() == Some(Path::new(FEATURES_FOLDER))
+            && file.file_name().is_some_and(|name| !name.to_string_lossy().starts_with('.'));
+        (is_file && !is_there).then(|| {
+            format!(
+                "flags.gfd.outputFile is {}, and must be a file in {FEATURES_FOLDER}",
+                file.display()
+            )
+        })
     }
 
     /// Settings that the agent's own settings make void.

@@ -20,9 +20,10 @@ use super::preference;
 use super::resources::{GpuPart, Resource, resources};
 use crate::compute_domain::CHANNELS;
 use crate::config::NodeConfig;
+use crate::metrics::PluginMetrics;
 use crate::mig_layout::ClosedParts;
 use crate::monitor::Snapshot;
-use crate::problems::Problems;
+use crate::problems::{self, Problems};
 
 /// Interval of looks at what was missing.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -120,6 +121,8 @@ pub(crate) struct PluginInput {
     pub(crate) is_offering: bool,
     /// The node's label that chooses a config.
     pub(crate) label: Option<String>,
+    /// Whether the node's labels were read, so that all this is known.
+    pub(crate) is_known: bool,
 }
 
 /// Follows a node's GPUs, settings and mode.
@@ -128,10 +131,11 @@ pub(crate) struct Follower {
     pub(crate) snapshots: watch::Receiver<Snapshot>,
     pub(crate) configs: watch::Receiver<Option<PluginConfig>>,
     pub(crate) input: watch::Receiver<PluginInput>,
-    /// Parts of GPUs that are not offered, because they are about to change.
-    pub(crate) closed: watch::Receiver<ClosedParts>,
+    /// Parts of GPUs that are not offered, because they are about to change; `None` until that is known.
+    pub(crate) closed: watch::Receiver<Option<ClosedParts>>,
     pub(crate) offers: watch::Sender<Arc<Offer>>,
     pub(crate) problems: watch::Sender<Problems>,
+    pub(crate) metrics: Arc<PluginMetrics>,
 }
 
 impl Follower {
@@ -139,23 +143,21 @@ impl Follower {
     pub(crate) async fn run(mut self) {
         let mut files: Option<(String, DriverFiles)> = None;
         loop {
-            let mut snapshot = self.snapshots.borrow_and_update().clone();
+            let snapshot = self.snapshots.borrow_and_update().clone();
             let closed = self.closed.borrow_and_update().clone();
-            let open = snapshot.inventory.map(|inventory| Arc::new(closed.without(&inventory)));
-            snapshot.inventory = open;
             let config = self.configs.borrow_and_update().clone();
             let is_offering = self.input.borrow_and_update().is_offering;
-            let mut problems = Problems::new();
+            let mut problems = Problems::default();
             if !is_offering {
                 self.send(Offer::default());
-            } else if let Some(config) = config
-                && let Some(offer) = self.offer(&snapshot, config, &mut files, &mut problems)
+            } else if let (Some(config), Some(closed)) = (config, closed)
+                && let Some(offer) =
+                    self.offer(&snapshot, &closed, config, &mut files, &mut problems)
             {
                 self.send(offer);
             }
             let waits = !problems.is_empty();
-            self.problems
-                .send_if_modified(|old| std::mem::replace(old, problems.clone()) != problems);
+            problems::set(&self.problems, problems);
             let look = async {
                 if waits {
                     sleep(LOOK_INTERVAL).await;
@@ -175,11 +177,19 @@ impl Follower {
 
     fn send(&self, offer: Offer) {
         self.offers.send_if_modified(|old| {
-            let is_new = !old.is_same(&offer);
-            if is_new {
-                *old = Arc::new(offer);
+            if old.is_same(&offer) {
+                return false;
             }
-            is_new
+            let node = &self.config.node_name;
+            for resource in &old.resources {
+                self.metrics.listed(node, &resource.name, 0, 0);
+            }
+            for Resource { name, devices, .. } in &offer.resources {
+                let healthy = devices.iter().filter(|device| device.is_healthy).count();
+                self.metrics.listed(node, name, healthy, devices.len() - healthy);
+            }
+            *old = Arc::new(offer);
+            true
         });
     }
 
@@ -187,6 +197,7 @@ impl Follower {
     fn offer(
         &self,
         snapshot: &Snapshot,
+        closed: &ClosedParts,
         config: PluginConfig,
         files: &mut Option<(String, DriverFiles)>,
         problems: &mut Problems,
@@ -195,17 +206,18 @@ impl Follower {
         let found = match resources(&inventory, &snapshot.health, &config) {
             Ok(found) => found,
             Err(mismatch) => {
-                problems.insert("MigLayoutMismatched", mismatch.to_string());
+                problems.add("MigLayoutMismatched", mismatch.to_string());
                 self.present(&inventory, snapshot)
             }
         };
-        let (resources, facts) = match self.facts(&inventory, &config, &found, files) {
+        let (found, facts) = match self.facts(&inventory, &config, &found, files) {
             Ok(facts) => (found, facts),
             Err((reason, note)) => {
-                problems.insert(reason, note);
+                problems.add(reason, note);
                 (unhealthy(found, |_| true), self.offers.borrow().facts.clone())
             }
         };
+        let resources = without(found, &closed.uuids(&inventory));
         Some(Offer { inventory, config, resources, facts, answers: AtomicU64::new(0) })
     }
 
@@ -275,6 +287,15 @@ fn unhealthy(mut resources: Vec<Resource>, is_meant: impl Fn(&GpuPart) -> bool) 
     for device in resources.iter_mut().flat_map(|resource| &mut resource.devices) {
         device.is_healthy &= !is_meant(&device.part);
     }
+    resources
+}
+
+/// The resources without these devices. Their CDI devices stay: containers that have them may start again.
+fn without(mut resources: Vec<Resource>, uuids: &BTreeSet<String>) -> Vec<Resource> {
+    for resource in &mut resources {
+        resource.devices.retain(|device| !uuids.contains(&device.part.uuid));
+    }
+    resources.retain(|resource| !resource.devices.is_empty());
     resources
 }
 

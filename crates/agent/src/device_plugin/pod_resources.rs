@@ -54,9 +54,14 @@ pub(crate) async fn plugin_state(paths: &NodePaths) -> anyhow::Result<PluginStat
         }
         Err(_) => PluginState::default(),
     };
-    // The file has UIDs only, so it is of use where it alone knows of a pod.
-    if state.pods.is_empty() {
-        state.pods = recorded(&paths.device_plugin_root.join(CHECKPOINT), &paths.cgroup_root)?;
+    let file = paths.device_plugin_root.join(CHECKPOINT);
+    let listed: BTreeSet<String> = state.pods.values().flatten().cloned().collect();
+    for (pod, mut uuids) in recorded(&file, &paths.cgroup_root)? {
+        // The file has no names. What a listed pod has is known.
+        uuids.retain(|uuid| !listed.contains(uuid));
+        if !uuids.is_empty() {
+            state.pods.insert(pod, uuids);
+        }
     }
     Ok(state)
 }

@@ -25,7 +25,7 @@ use tokio_util::task::TaskTracker;
 use tonic::transport::{Endpoint, Server};
 
 use super::Offer;
-use super::service::{self, ResourceService};
+use super::service::{self, AllocationCounter, ResourceService};
 use crate::kubelet::socket::{Socket, SocketError, identity};
 use crate::problems::Problems;
 
@@ -55,9 +55,11 @@ pub(crate) async fn serve(
     folder: PathBuf,
     mut offers: watch::Receiver<Arc<Offer>>,
     problems: watch::Sender<Problems>,
+    metrics: AllocationCounter,
     stop: CancellationToken,
 ) {
-    let tasks = TaskTracker::new();
+    // A child: this task's end is not that of the agent's other tasks.
+    let (tasks, stop) = (TaskTracker::new(), stop.child_token());
     let mut served: BTreeSet<String> = BTreeSet::new();
     loop {
         let offer = Arc::clone(&offers.borrow_and_update());
@@ -69,6 +71,7 @@ pub(crate) async fn serve(
                     resource: resource.name.clone(),
                     offers: offers.clone(),
                     problems: problems.clone(),
+                    metrics: metrics.clone(),
                 };
                 tasks.spawn(service.serve(stop.clone()));
             }
@@ -96,6 +99,7 @@ struct ServedResource {
     resource: String,
     offers: watch::Receiver<Arc<Offer>>,
     problems: watch::Sender<Problems>,
+    metrics: AllocationCounter,
 }
 
 impl ServedResource {
@@ -125,7 +129,7 @@ impl ServedResource {
         }
     }
 
-    /// Tells why the resource is not served.
+    /// Notes why the resource is not served.
     fn set_problem(&self, problem: Option<SocketError>) {
         let note = problem.map(|problem| match problem {
             SocketError::Busy(path) => format!(
@@ -135,10 +139,7 @@ impl ServedResource {
             ),
             other => format!("{} is not served: {other}", self.resource),
         });
-        self.problems.send_if_modified(|problems| match note {
-            Some(note) => problems.insert("ResourceNotServed", note.clone()) != Some(note),
-            None => problems.remove("ResourceNotServed").is_some(),
-        });
+        self.problems.send_if_modified(|all| all.set_of("ResourceNotServed", &self.resource, note));
     }
 
     /// Serves it at a socket, until the kubelet has forgotten it.
@@ -150,6 +151,7 @@ impl ServedResource {
             resource.clone(),
             offers.clone(),
             Arc::clone(&followed),
+            self.metrics.clone(),
             run.clone(),
         );
         let connections = futures::stream::unfold(socket, |socket| async move {

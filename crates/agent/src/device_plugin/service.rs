@@ -20,6 +20,7 @@ use tonic::{Request, Response, Status};
 
 use super::Offer;
 use super::resources::PluginDevice;
+use crate::metrics::PluginMetrics;
 
 /// Health of a device, in the kubelet's words.
 const HEALTHY: &str = "Healthy";
@@ -35,7 +36,17 @@ pub(super) struct ResourceService {
     offers: watch::Receiver<Arc<Offer>>,
     /// Lists that the kubelet follows. It has the resource only while it follows one.
     followed: Arc<AtomicUsize>,
+    metrics: AllocationCounter,
     stop: CancellationToken,
+}
+
+/// Counts the allocations of a node.
+#[derive(Clone)]
+pub(crate) struct AllocationCounter {
+    /// The node.
+    pub(crate) node: String,
+    /// The metrics.
+    pub(crate) metrics: Arc<PluginMetrics>,
 }
 
 /// A list that the kubelet follows, counted while it does.
@@ -60,9 +71,10 @@ impl ResourceService {
         resource: String,
         offers: watch::Receiver<Arc<Offer>>,
         followed: Arc<AtomicUsize>,
+        metrics: AllocationCounter,
         stop: CancellationToken,
     ) -> Self {
-        Self { resource, offers, followed, stop }
+        Self { resource, offers, followed, metrics, stop }
     }
 
     fn offer(&self) -> Arc<Offer> {
@@ -198,9 +210,10 @@ impl DevicePlugin for ResourceService {
         let resource = offer.resource(&self.resource).ok_or_else(|| self.gone())?;
         let mut container_responses = Vec::new();
         for container in request.into_inner().container_requests {
-            let answer = offer
-                .allocate(resource, &container.devices_ids)
-                .map_err(|error| Status::invalid_argument(error.to_string()))?;
+            let answer = offer.allocate(resource, &container.devices_ids);
+            let AllocationCounter { node, metrics } = &self.metrics;
+            metrics.allocated(node, &self.resource, answer.is_ok());
+            let answer = answer.map_err(|error| Status::invalid_argument(error.to_string()))?;
             container_responses.push(answer);
         }
         Ok(Response::new(AllocateResponse { container_responses }))

@@ -16,7 +16,7 @@ use super::values::{self, Labels};
 use crate::config::{FeatureLabels, NodeConfig};
 use crate::device_plugin::PluginInput;
 use crate::monitor::Snapshot;
-use crate::problems::Problems;
+use crate::problems::{self, Problems};
 
 /// Delay after a refusal: the program that owns the labels may go, or the right may come.
 const REFUSAL_INTERVAL: Duration = Duration::from_mins(5);
@@ -88,9 +88,12 @@ impl LabelFollower {
     fn wanted(&mut self, started: i64) -> Option<Written> {
         let snapshot = self.snapshots.borrow_and_update().clone();
         let config = self.configs.borrow_and_update().clone();
-        let is_offering = self.input.borrow_and_update().is_offering;
+        let input = self.input.borrow_and_update().clone();
         let (inventory, mut config) = (snapshot.inventory?, config?);
-        if !is_offering {
+        if !input.is_known {
+            return None;
+        }
+        if !input.is_offering {
             // Claims share GPUs in other ways.
             config.sharing = None;
         }
@@ -127,8 +130,11 @@ impl LabelFollower {
     }
 
     fn set_problem(&self, problem: Option<String>) {
-        let problems = problem.map(|note| ("FeatureLabelsNotWritten", note)).into_iter().collect();
-        self.problems.send_if_modified(|old| std::mem::replace(old, problems) != *old);
+        let mut problems = Problems::default();
+        if let Some(note) = problem {
+            problems.add("FeatureLabelsNotWritten", note);
+        }
+        problems::set(&self.problems, problems);
     }
 }
 

@@ -39,9 +39,9 @@ pub(crate) enum ChangeError {
     /// The driver refuses.
     #[error(transparent)]
     Driver(#[from] DriverError),
-    /// The MIG mode does not change.
-    #[error(transparent)]
-    Mode(#[from] Refusal),
+    /// The MIG mode changes only with a reset.
+    #[error("its MIG mode changes only with a reset")]
+    NeedsReset,
 }
 
 /// Result of destroying an instance.
@@ -225,11 +225,6 @@ impl GpuTurn {
         if places(&found) != places(&gpu.mig_instances) {
             return Err(ChangeError::Stale);
         }
-        let held = HeldDevice {
-            device: format!("GPU {}", gpu.index),
-            uuid: gpu.uuid.clone(),
-            ..HeldDevice::default()
-        };
         for instance in &change.destroyed {
             self.counted(MigOperation::Destroy, || {
                 self.driver.destroy_mig(&gpu.uuid, instance.gpu_instance)
@@ -237,7 +232,9 @@ impl GpuTurn {
             failpoint::hit("layout.destroyed");
         }
         if let Some(is_on) = change.mode {
-            self.set_mode(&held, is_on)?;
+            if !self.try_mode(&gpu.uuid, is_on)? {
+                return Err(ChangeError::NeedsReset);
+            }
             failpoint::hit("layout.mode-set");
         }
         for (profile, placement) in &change.created {
@@ -286,29 +283,34 @@ impl GpuTurn {
         }
     }
 
-    /// Turns MIG mode on or off. A change that would need a reset is reverted, so that no later reset applies it.
+    /// Turns MIG mode on or off for a claim.
     fn set_mode(&self, held: &HeldDevice, is_on: bool) -> Result<(), Refusal> {
         let (device, mode) = (held.device.clone(), if is_on { "on" } else { "off" });
-        let before = self.driver.minor(&held.uuid);
-        match self.driver.set_mig_mode(&held.uuid, is_on) {
-            Ok(now) if now.enabled == is_on => {
-                if let (Ok(before), Ok(after)) = (before, self.driver.minor(&held.uuid)) {
-                    self.minors.moved(&held.uuid, before, after);
-                }
-                Ok(())
-            }
-            Ok(now) => {
-                if now.pending == is_on
-                    && let Err(error) = self.driver.set_mig_mode(&held.uuid, !is_on)
-                {
-                    tracing::warn!(gpu = %held.uuid, %error, "a change of MIG mode waits for a reset");
-                }
-                Err(Refusal::MigModeNeedsReset { device, mode, switch: u8::from(is_on) })
-            }
+        match self.try_mode(&held.uuid, is_on) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Refusal::MigModeNeedsReset { device, mode, switch: u8::from(is_on) }),
             Err(error) => {
                 Err(Refusal::MigModeNotChanged { device, mode, error: error.to_string() })
             }
         }
+    }
+
+    /// Turns MIG mode on or off. A change that would need a reset is reverted, so that no later reset applies it: `false`.
+    fn try_mode(&self, uuid: &str, is_on: bool) -> Result<bool, DriverError> {
+        let before = self.driver.minor(uuid);
+        let now = self.driver.set_mig_mode(uuid, is_on)?;
+        if now.enabled == is_on {
+            if let (Ok(before), Ok(after)) = (before, self.driver.minor(uuid)) {
+                self.minors.moved(uuid, before, after);
+            }
+            return Ok(true);
+        }
+        if now.pending == is_on
+            && let Err(error) = self.driver.set_mig_mode(uuid, !is_on)
+        {
+            tracing::warn!(gpu = %uuid, %error, "a change of MIG mode waits for a reset");
+        }
+        Ok(false)
     }
 
     /// Does an operation and counts it.

@@ -31,6 +31,8 @@ fn touch_all(metrics: &Metrics) {
     metrics.driver_failure("");
     metrics.missing_feature("", "", false);
     metrics.registered(DraDriver::GPU, "", false);
+    metrics.plugin.listed("", "", 0, 0);
+    metrics.plugin.allocated("", "", true);
     let share = ShareLabels {
         node: String::new(),
         namespace: String::new(),

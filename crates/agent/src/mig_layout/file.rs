@@ -44,7 +44,7 @@ pub(crate) enum LayoutProblem {
 /// # Errors
 ///
 /// There is none, or the file is wrong.
-pub(crate) fn layouts(file: Option<&Path>, name: &str) -> Result<NamedLayout, LayoutProblem> {
+pub(crate) fn layout(file: Option<&Path>, name: &str) -> Result<NamedLayout, LayoutProblem> {
     let mut layouts = file.map(read).transpose()?.unwrap_or_default();
     if let Some(layout) = layouts.remove(name) {
         return Ok(NamedLayout::OfFile(layout));

@@ -46,6 +46,17 @@ pub(crate) enum LayoutError {
         /// The GPU's profiles.
         known: String,
     },
+    /// The MIG mode has to change, and changes only with a reset.
+    #[error(
+        "GPU {gpu} changes its MIG mode only with a reset: run `nvidia-smi -i {gpu} -mig {switch}` while nothing uses it, then reset \
+         the GPU or reboot the node"
+    )]
+    NeedsReset {
+        /// NVML index.
+        gpu: u32,
+        /// The mode: 1 is on.
+        switch: u8,
+    },
     /// The devices do not fit together.
     #[error("GPU {gpu} has no room for {devices}")]
     NoRoom {
@@ -86,13 +97,15 @@ impl NamedLayout {
             Self::Builtin(_) if gpu.mig.is_none() => return Ok(None),
             Self::Builtin(BuiltinLayout::Disabled) => GpuLayout::Off,
             Self::Builtin(BuiltinLayout::Enabled) => GpuLayout::On(BTreeMap::new()),
-            Self::Builtin(BuiltinLayout::Balanced) => GpuLayout::On(balanced(gpu)?),
+            // As in mig-parted, GPU models without the profiles are not meant.
+            Self::Builtin(BuiltinLayout::Balanced) => match balanced(gpu) {
+                Some(devices) => GpuLayout::On(devices),
+                None => return Ok(None),
+            },
             Self::Builtin(BuiltinLayout::Profile(name)) => {
-                let same = |profile: &&MigProfile| {
-                    profile.name.replace('+', ".") == name.replace('+', ".")
-                };
-                let found = gpu.mig_profiles.iter().find(same);
-                let profile = found.ok_or_else(|| no_profile(gpu, name))?;
+                let plain = |name: &str| name.replace('+', ".");
+                let same = |profile: &&MigProfile| plain(&profile.name) == plain(name);
+                let Some(profile) = gpu.mig_profiles.iter().find(same) else { return Ok(None) };
                 GpuLayout::On(BTreeMap::from([(profile.name.clone(), profile.instances)]))
             }
         };
@@ -102,24 +115,34 @@ impl NamedLayout {
         }
     }
 
-    /// Whether it is computed from the GPUs.
-    pub(crate) fn is_builtin(&self) -> bool {
-        matches!(self, Self::Builtin(_))
+    /// Why it means none of these GPUs, if it is computed from them. A file's may mean none.
+    pub(crate) fn means_none(&self, gpus: &[Gpu]) -> Option<LayoutError> {
+        let Self::Builtin(layout) = self else { return None };
+        if gpus.iter().any(|gpu| !matches!(self.of(gpu), Ok(None))) {
+            return None;
+        }
+        let Some(gpu) = gpus.iter().find(|gpu| gpu.mig.is_some()) else {
+            return Some(LayoutError::NoMigAnywhere);
+        };
+        Some(match layout {
+            BuiltinLayout::Profile(profile) => no_profile(gpu, profile),
+            _ => no_profile(gpu, "1g, 2g or 3g"),
+        })
     }
 }
 
 /// Two devices with one slice, one with two, and on GPUs with seven slices one with three. Of profiles with as many slices the one
 /// with the least memory.
-fn balanced(gpu: &Gpu) -> Result<BTreeMap<String, u32>, LayoutError> {
+/// `None`: the GPU lacks one.
+fn balanced(gpu: &Gpu) -> Option<BTreeMap<String, u32>> {
     let plain = gpu.mig_profiles.iter().filter(|it| it.shape.variant == MigVariant::Plain);
     let slices = plain.clone().map(|it| it.shape.gpu_slices).max().unwrap_or_default();
     let counts: &[(u32, u32)] =
         if slices >= 7 { &[(1, 2), (2, 1), (3, 1)] } else { &[(1, 2), (2, 1)] };
     let devices = counts.iter().map(|(slices, count)| {
         let same = plain.clone().filter(|it| it.shape.gpu_slices == *slices);
-        let smallest = same.max_by_key(|it| it.instances);
-        let profile = smallest.ok_or_else(|| no_profile(gpu, &format!("{slices}g")))?;
-        Ok((profile.name.clone(), *count))
+        let smallest = same.max_by_key(|it| it.instances)?;
+        Some((smallest.name.clone(), *count))
     });
     devices.collect()
 }

@@ -5,33 +5,41 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::api::resource::v1::ResourceSlice;
-use kube::api::{ListParams, Patch, PatchParams};
+use k8s_openapi::api::resource::v1::Device;
+use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use octavo_api::names::{LABEL_MIG_CONFIG_STATE, MIG_MANAGER};
+use octavo_gpu::mig::MigInstance;
 use octavo_gpu::{DriverError, Gpu, Inventory};
+use octavo_kube_io::Backoff;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use super::node_mode::published;
 use super::node_settings::NodeSettings;
 use super::retry::retry_delays;
 use crate::claims::Claims;
-use crate::config::{MigManagerSettings, NodeConfig};
-use crate::device_plugin;
+use crate::config::{MigManagerSettings, Mode, NodeConfig};
+use crate::device_plugin::{self, PluginState};
+use crate::devices::needs_reset;
 use crate::gpu_mode::ChangeError;
-use crate::mig_layout::{Change, ClosedParts, LayoutError, NamedLayout, change, layouts};
+use crate::mig_layout::{Change, ClosedParts, LayoutError, NamedLayout, change, layout};
 use crate::monitor::Snapshot;
-use crate::node::DraDriver;
-use crate::problems::Problems;
+use crate::problems::{self, Problems};
 
-/// Interval of looks at what is waited for, and at the file of layouts, whose changes nothing tells.
+/// Interval of looks at pods and claims that are waited for, and at the file of layouts, whose changes nothing tells.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Interval of looks at what is being withdrawn.
-const WITHDRAWAL_INTERVAL: Duration = Duration::from_millis(100);
+/// Interval of looks at what is being withdrawn: at first, and at most.
+const WITHDRAWAL_INTERVAL: Duration = Duration::from_millis(20);
+const MAX_WITHDRAWAL_INTERVAL: Duration = Duration::from_secs(5);
+/// Time after which what is not withdrawn is named.
+const WITHDRAWAL_TIME: Duration = Duration::from_secs(5);
+/// Delay before a GPU in use by processes, or without its driver, is looked at again.
+const BUSY_INTERVAL: Duration = Duration::from_secs(10);
 /// Delay before a refused change is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -42,9 +50,14 @@ pub(super) struct MigManager {
     pub(super) client: Client,
     pub(super) claims: Claims,
     pub(super) snapshots: watch::Receiver<Snapshot>,
-    pub(super) closed: watch::Sender<ClosedParts>,
+    /// Parts of GPUs that are about to change; `None` until that is known.
+    pub(super) closed: watch::Sender<Option<ClosedParts>>,
     pub(super) reread: watch::Sender<u64>,
     pub(super) problems: watch::Sender<Problems>,
+    /// Changes that the driver refused, by UUID: when, and why.
+    pub(super) refused: BTreeMap<String, (Change, Instant, String)>,
+    /// When the present parts were closed.
+    pub(super) closed_at: Instant,
 }
 
 /// Values of the label with the layout's state, as of NVIDIA's MIG manager.
@@ -64,8 +77,8 @@ struct Progress {
     failures: Vec<String>,
     /// Whether something changes at the moment, or is being withdrawn.
     is_changing: bool,
-    /// Whether a refused change is to be tried again.
-    is_refused: bool,
+    /// Time until the next look, if no change comes before.
+    look: Option<Duration>,
 }
 
 /// A GPU that does not have its layout yet.
@@ -98,24 +111,28 @@ impl Progress {
     }
 
     fn problems(&self) -> Problems {
-        let lines = [("MigLayoutWaits", &self.waits), ("MigLayoutFailed", &self.failures)];
-        let lines = lines.into_iter().filter(|(_, lines)| !lines.is_empty());
-        lines.map(|(reason, lines)| (reason, lines.join("; "))).collect()
+        let mut problems = Problems::default();
+        for (reason, lines) in
+            [("MigLayoutWaits", &self.waits), ("MigLayoutFailed", &self.failures)]
+        {
+            if !lines.is_empty() {
+                problems.add(reason, lines.join("; "));
+            }
+        }
+        problems
     }
 
     fn failed(failure: String) -> Self {
         Self { failures: vec![failure], ..Self::default() }
     }
 
-    /// Time until the next look without a change.
-    fn interval(&self) -> Option<Duration> {
-        if self.is_changing {
-            Some(WITHDRAWAL_INTERVAL)
-        } else if !self.waits.is_empty() {
-            Some(LOOK_INTERVAL)
-        } else {
-            self.is_refused.then_some(RETRY_INTERVAL)
-        }
+    fn wait(&mut self, line: String, look: Duration) {
+        self.waits.push(line);
+        self.look_in(look);
+    }
+
+    fn look_in(&mut self, time: Duration) {
+        self.look = Some(self.look.map_or(time, |look| look.min(time)));
     }
 }
 
@@ -123,7 +140,8 @@ impl MigManager {
     /// Follows the node's label forever.
     pub(super) async fn follow(mut self, mut settings: watch::Receiver<Option<NodeSettings>>) {
         settings.mark_changed();
-        let mut backoff = retry_delays();
+        let mut writes = retry_delays();
+        let mut looks = Backoff::new(WITHDRAWAL_INTERVAL, MAX_WITHDRAWAL_INTERVAL);
         loop {
             let read = settings.borrow_and_update().clone().filter(|read| read.is_read);
             let snapshot = self.snapshots.borrow_and_update().clone();
@@ -136,16 +154,21 @@ impl MigManager {
                     None
                 };
                 let problems = progress.as_ref().map(Progress::problems).unwrap_or_default();
-                self.problems.send_if_modified(|old| std::mem::replace(old, problems) != *old);
-                let has_file = progress.is_some() && self.settings.file.is_some();
-                pause = progress.as_ref().and_then(Progress::interval);
-                pause = pause.or_else(|| has_file.then_some(LOOK_INTERVAL));
+                problems::set(&self.problems, problems);
+                if let Some(progress) = &progress {
+                    pause = progress.look.or(self.settings.file.as_ref().map(|_| LOOK_INTERVAL));
+                    if progress.is_changing {
+                        pause = Some(looks.next_delay());
+                    } else {
+                        looks.reset();
+                    }
+                }
                 let state = progress.map(|progress| progress.state().name());
                 if state != read.mig_config_state.as_deref() {
                     if self.write_state(state).await {
-                        backoff.reset();
+                        writes.reset();
                     } else {
-                        pause = Some(backoff.next_delay());
+                        pause = Some(writes.next_delay());
                     }
                 }
             }
@@ -157,43 +180,55 @@ impl MigManager {
             };
             tokio::select! {
                 changed = settings.changed() => if changed.is_err() { return },
-                changed = self.snapshots.changed() => if changed.is_err() { return },
+                changed = self.snapshots.changed() => {
+                    looks.reset();
+                    if changed.is_err() { return }
+                }
                 () = look => {}
             }
         }
     }
 
     /// Does what can be done now.
-    async fn step(&self, name: &str, read: &NodeSettings, inventory: &Inventory) -> Progress {
-        let layout = match layouts(self.settings.file.as_deref(), name) {
+    async fn step(&mut self, name: &str, read: &NodeSettings, inventory: &Inventory) -> Progress {
+        let layout = match layout(self.settings.file.as_deref(), name) {
             Ok(layout) => layout,
-            // The parts that were closed for the last good one stay open.
             Err(problem) => {
                 self.close(ClosedParts::default());
                 return Progress::failed(problem.to_string());
             }
         };
-        if layout.is_builtin() && inventory.gpus.iter().all(|gpu| gpu.mig.is_none()) {
-            return Progress::failed(LayoutError::NoMigAnywhere.to_string());
-        }
-        let mut progress = Progress::default();
-        let none = BTreeMap::new();
-        let lacks = |gpu: &Gpu| !matches!(self.pending(gpu, &layout, read, &none), Ok(None));
-        if !inventory.gpus.iter().any(lacks) {
+        if let Some(error) = layout.means_none(&inventory.gpus) {
             self.close(ClosedParts::default());
-            return progress;
+            return Progress::failed(error.to_string());
         }
-        let pods = match self.pods_by_part().await {
-            Ok(pods) => pods,
-            Err(error) => {
-                progress.waits.push(format!("it is not known which pods have GPUs: {error:#}"));
-                return progress;
+        let none = BTreeMap::new();
+        let lacks = |gpu: &Gpu| matches!(self.pending(gpu, &layout, read, &none), Ok(Some(_)));
+        let mut progress = Progress::default();
+        let state = if inventory.gpus.iter().any(lacks) {
+            match device_plugin::plugin_state(&self.config.paths).await {
+                Ok(state) => state,
+                Err(error) => {
+                    let line = format!("it is not known which pods have GPUs: {error:#}");
+                    progress.wait(line, LOOK_INTERVAL);
+                    return progress;
+                }
             }
+        } else {
+            PluginState::default()
         };
+        let pods = by_part(&state);
         let mut pending = Vec::new();
         for gpu in &inventory.gpus {
             match self.pending(gpu, &layout, read, &pods) {
-                Ok(found) => pending.extend(found),
+                Ok(None) => {}
+                Ok(Some(found)) => match self.refusal(&found) {
+                    Some(refusal) => {
+                        progress.failures.push(refusal);
+                        progress.look_in(RETRY_INTERVAL);
+                    }
+                    None => pending.push(found),
+                },
                 Err(error) => progress.failures.push(error.to_string()),
             }
         }
@@ -201,9 +236,40 @@ impl MigManager {
         for pending in &pending {
             all.extend(&pending.parts);
         }
-        self.close(all);
-        for pending in &pending {
-            self.try_change(pending, inventory, &pods, &mut progress).await;
+        if self.close(all) {
+            // What has the parts is asked after that, so nothing can come between.
+            progress.is_changing = !pending.is_empty();
+            return progress;
+        }
+        let mut published = None;
+        for pending in pending {
+            let holders = self.holders(&pending, inventory, &pods);
+            if !holders.is_empty() {
+                let line = format!("GPU {} waits for {}", pending.gpu.index, holders.join(", "));
+                progress.wait(line, LOOK_INTERVAL);
+                continue;
+            }
+            if published.is_none() {
+                match published_uuids(&self.client, &self.config.node_name).await {
+                    Ok(uuids) => published = Some(uuids),
+                    Err(error) => {
+                        let line = format!("it is not known what the node publishes: {error}");
+                        progress.wait(line, BUSY_INTERVAL);
+                        return progress;
+                    }
+                }
+            }
+            let uuids = pending.parts.uuids(inventory);
+            let mut offered = published.iter().flatten().chain(state.offered.values().flatten());
+            if offered.any(|uuid| uuids.contains(uuid)) {
+                progress.is_changing = true;
+                if self.closed_at.elapsed() > WITHDRAWAL_TIME {
+                    let line = "waits until slices and device plugins offer it no more";
+                    progress.waits.push(format!("GPU {} {line}", pending.gpu.index));
+                }
+                continue;
+            }
+            self.change(pending, &mut progress).await;
         }
         progress
     }
@@ -217,7 +283,11 @@ impl MigManager {
         pods: &BTreeMap<String, BTreeSet<String>>,
     ) -> Result<Option<PendingGpu<'a>>, LayoutError> {
         let Some(wanted) = layout.of(gpu)? else { return Ok(None) };
-        let is_used = |instance: &octavo_gpu::mig::MigInstance| {
+        // A device plugin's GPUs are under no dynamic MIG.
+        if read.mode == Mode::Dra && read.dynamic.has(gpu) {
+            return Err(LayoutError::Dynamic { gpu: gpu.index });
+        }
+        let is_used = |instance: &MigInstance| {
             let mut parts = ClosedParts::default();
             parts.add_place(&gpu.uuid, instance.placement);
             let mut uuids = instance.compute_instances.iter().map(|compute| &compute.uuid);
@@ -227,8 +297,8 @@ impl MigManager {
         if change.is_empty() {
             return Ok(None);
         }
-        if read.dynamic.has(gpu) {
-            return Err(LayoutError::Dynamic { gpu: gpu.index });
+        if let Some(is_on) = change.mode.filter(|_| needs_reset(gpu)) {
+            return Err(LayoutError::NeedsReset { gpu: gpu.index, switch: u8::from(is_on) });
         }
         let mut parts = ClosedParts::default();
         if change.mode.is_some() {
@@ -240,104 +310,73 @@ impl MigManager {
         Ok(Some(PendingGpu { gpu, change, parts }))
     }
 
-    /// Changes a GPU if nothing has the parts that change.
-    async fn try_change(
-        &self,
-        PendingGpu { gpu, change, parts }: &PendingGpu<'_>,
-        inventory: &Inventory,
-        pods: &BTreeMap<String, BTreeSet<String>>,
-        progress: &mut Progress,
-    ) {
-        let index = gpu.index;
-        let uuids = parts.uuids(inventory);
-        let mut holders = self.claims.holders(parts);
-        holders.extend(uuids.iter().filter_map(|uuid| pods.get(uuid)).flatten().cloned());
-        if !holders.is_empty() {
-            let holders: Vec<String> = holders.into_iter().collect();
-            progress.waits.push(format!("GPU {index} waits for {}", holders.join(", ")));
-            return;
-        }
-        match self.is_offered(&uuids).await {
-            Ok(false) => {}
-            Ok(true) => {
-                progress.is_changing = true;
-                return;
-            }
-            Err(error) => {
-                progress
-                    .waits
-                    .push(format!("GPU {index}: it is not known what is offered: {error:#}"));
-                return;
-            }
-        }
-        match self.change(gpu, change).await {
-            // The next step sees what the driver has now.
-            Ok(()) | Err(ChangeError::Stale) => {
-                progress.is_changing = true;
-                self.reread.send_modify(|count| *count += 1);
-            }
-            Err(ChangeError::Closed) => {
-                progress.waits.push(format!("GPU {index} waits for its driver, which is closed"));
-            }
-            Err(ChangeError::Driver(error))
-                if matches!(error.cause(), DriverError::InUse { .. }) =>
-            {
-                progress.waits.push(format!("GPU {index} waits for its processes: {error}"));
-                self.reread.send_modify(|count| *count += 1);
-            }
-            Err(error) => {
-                progress.failures.push(format!("GPU {index} did not change: {error}"));
-                progress.is_refused = true;
-                self.reread.send_modify(|count| *count += 1);
-            }
-        }
+    /// Why the driver refused this change a short time ago.
+    fn refusal(&self, pending: &PendingGpu<'_>) -> Option<String> {
+        let (change, when, why) = self.refused.get(&pending.gpu.uuid)?;
+        (*change == pending.change && when.elapsed() < RETRY_INTERVAL).then(|| why.clone())
     }
 
-    async fn change(&self, gpu: &Gpu, change: &Change) -> Result<(), ChangeError> {
-        let Some(turn) = self.claims.turn(&gpu.uuid).await else { return Err(ChangeError::Closed) };
-        let (gpu, change) = (gpu.clone(), change.clone());
+    /// The claims and pods that have parts of a GPU that change. A pod with the GPU as a whole may use any part.
+    fn holders(
+        &self,
+        PendingGpu { gpu, parts, .. }: &PendingGpu<'_>,
+        inventory: &Inventory,
+        pods: &BTreeMap<String, BTreeSet<String>>,
+    ) -> Vec<String> {
+        let mut holders = self.claims.holders(parts);
+        let uuids = parts.uuids(inventory);
+        let uuids = uuids.iter().chain([&gpu.uuid]);
+        holders.extend(uuids.filter_map(|uuid| pods.get(uuid)).flatten().cloned());
+        holders.into_iter().collect()
+    }
+
+    /// Changes a GPU, of which nothing has or gets the parts that change.
+    async fn change(
+        &mut self,
+        PendingGpu { gpu, change, .. }: PendingGpu<'_>,
+        progress: &mut Progress,
+    ) {
         let (node, index) = (&self.config.node_name, gpu.index);
         tracing::info!(
             %node, gpu = index, destroyed = change.destroyed.len(), created = change.created.len(),
             mode = ?change.mode, "a GPU gets its MIG layout"
         );
-        let task = tokio::task::spawn_blocking(move || turn.apply(&gpu, &change));
-        // A task ends early only with the process.
-        task.await.unwrap_or(Err(ChangeError::Stale))
-    }
-
-    fn close(&self, parts: ClosedParts) {
-        self.claims.close_parts(parts.clone());
-        self.closed.send_if_modified(|old| std::mem::replace(old, parts) != *old);
-    }
-
-    /// Pods of the device plugin, by the UUIDs of their devices.
-    async fn pods_by_part(&self) -> anyhow::Result<BTreeMap<String, BTreeSet<String>>> {
-        let state = device_plugin::plugin_state(&self.config.paths).await?;
-        let mut by_part: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        for (pod, uuids) in state.pods {
-            for uuid in uuids {
-                by_part.entry(uuid).or_default().insert(pod.clone());
+        let changed = self.claims.change_gpu(gpu.clone(), change.clone()).await;
+        // The next step sees what the driver has now.
+        self.reread.send_modify(|count| *count += 1);
+        match changed {
+            Ok(()) | Err(ChangeError::Stale) => progress.is_changing = true,
+            Err(ChangeError::Closed) => {
+                let line = format!("GPU {index} waits for its driver, which is closed");
+                progress.wait(line, BUSY_INTERVAL);
+            }
+            Err(ChangeError::Driver(error))
+                if matches!(error.cause(), DriverError::InUse { .. }) =>
+            {
+                progress
+                    .wait(format!("GPU {index} waits for its processes: {error}"), BUSY_INTERVAL);
+            }
+            Err(error) => {
+                let why = format!("GPU {index} did not change: {error}");
+                self.refused.insert(gpu.uuid.clone(), (change, Instant::now(), why.clone()));
+                progress.failures.push(why);
+                progress.look_in(RETRY_INTERVAL);
             }
         }
-        Ok(by_part)
     }
 
-    /// Whether a GPU or MIG device is still offered, in slices or by the device plugin.
-    async fn is_offered(&self, uuids: &BTreeSet<String>) -> anyhow::Result<bool> {
-        let state = device_plugin::plugin_state(&self.config.paths).await?;
-        if state.offered.values().flatten().any(|uuid| uuids.contains(uuid)) {
-            return Ok(true);
+    /// Closes parts, and opens all others. Returns whether that is new.
+    fn close(&mut self, parts: ClosedParts) -> bool {
+        self.claims.close_parts(parts.clone());
+        let is_new = self.closed.send_if_modified(|old| {
+            let is_new = old.as_ref() != Some(&parts);
+            *old = Some(parts);
+            is_new
+        });
+        if is_new {
+            self.closed_at = Instant::now();
         }
-        let slices: Api<ResourceSlice> = Api::all(self.client.clone());
-        let (driver, node) = (DraDriver::GPU.name(), &self.config.node_name);
-        let ours =
-            ListParams::default().fields(&format!("spec.driver={driver},spec.nodeName={node}"));
-        let slices = slices.list(&ours).await?.items;
-        let devices = slices.iter().flat_map(|slice| slice.spec.devices.iter().flatten());
-        let mut offered =
-            devices.filter_map(|device| device.attributes.as_ref()?.get("uuid")?.string.as_ref());
-        Ok(offered.any(|uuid| uuids.contains(uuid)))
+        is_new
     }
 
     /// Writes or removes the label with the state. Returns whether the API server took it.
@@ -357,4 +396,22 @@ impl MigManager {
             }
         }
     }
+}
+
+/// Pods of the device plugin, by the UUIDs of their devices.
+fn by_part(state: &PluginState) -> BTreeMap<String, BTreeSet<String>> {
+    let mut by_part: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (pod, uuids) in &state.pods {
+        for uuid in uuids {
+            by_part.entry(uuid.clone()).or_default().insert(pod.clone());
+        }
+    }
+    by_part
+}
+
+/// The UUIDs of the GPUs and MIG devices that the API server has in the node's slices.
+async fn published_uuids(client: &Client, node: &str) -> kube::Result<BTreeSet<String>> {
+    let devices = published(client, node).await?;
+    let uuid = |device: Device| device.attributes?.remove("uuid")?.string;
+    Ok(devices.into_iter().filter_map(uuid).collect())
 }

@@ -12,10 +12,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::resource::v1::ResourceSlice;
+use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
 use kube::api::ListParams;
 use kube::{Api, Client};
-use octavo_kube_io::events::{EventType, Events, node as node_reference};
+use octavo_kube_io::Backoff;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
@@ -24,11 +24,13 @@ use crate::claims::Claims;
 use crate::config::{Mode, NodeConfig};
 use crate::device_plugin::{self, Offer, PluginInput, PluginState};
 use crate::node::DraDriver;
+use crate::problems::{self, Problems};
 
 /// Interval of looks at holders of GPUs.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Interval of looks at what is being withdrawn.
+/// Interval of looks at what is being withdrawn: at first, and at most.
 const WITHDRAWAL_INTERVAL: Duration = Duration::from_millis(100);
+const MAX_WITHDRAWAL_INTERVAL: Duration = Duration::from_secs(5);
 /// Time in which the kubelet may still have the devices that were listed to it.
 const WITHDRAWAL_TIME: Duration = Duration::from_secs(5);
 /// Most holders that an event names.
@@ -82,10 +84,6 @@ impl Obstacle {
             "mode {mode}: {count} {what}: {shown}{more}; the node offers no GPU meanwhile"
         ))
     }
-
-    fn interval(&self) -> Duration {
-        if *self == Self::Withdrawal { WITHDRAWAL_INTERVAL } else { LOOK_INTERVAL }
-    }
 }
 
 /// Brings a node into its mode, and keeps it there.
@@ -94,6 +92,7 @@ pub(super) struct NodeMode {
     pub(super) client: Client,
     pub(super) claims: Claims,
     pub(super) offering: Offering,
+    pub(super) problems: watch::Sender<Problems>,
 }
 
 impl NodeMode {
@@ -106,31 +105,33 @@ impl NodeMode {
     }
 
     /// Follows the settings forever.
-    pub(super) async fn follow(
-        mut self,
-        events: Events,
-        mut settings: watch::Receiver<Option<NodeSettings>>,
-    ) {
+    pub(super) async fn follow(mut self, mut settings: watch::Receiver<Option<NodeSettings>>) {
         settings.mark_changed();
-        let node = self.config.node_name.clone();
-        let mut reported = None;
+        let mut backoff = Backoff::new(WITHDRAWAL_INTERVAL, MAX_WITHDRAWAL_INTERVAL);
         loop {
             let read = settings.borrow_and_update().clone().filter(|read| read.is_read);
             let mut obstacle = None;
             if let Some(read) = read {
                 set(&self.offering.plugin, |plugin| plugin.label = read.plugin_config);
                 obstacle = self.step(read.mode).await;
-                let note = obstacle.as_ref().and_then(|found| found.note(read.mode));
-                if let Some(note) = note.as_ref().filter(|note| reported.as_ref() != Some(*note)) {
-                    tracing::info!(%node, "{note}");
-                    let (regarding, warning) = (node_reference(&node), EventType::Warning);
-                    events.record(&regarding, warning, "ModeWaits", "Switch", note).await;
+                set(&self.offering.plugin, |plugin| plugin.is_known = true);
+                let mut problems = Problems::default();
+                if let Some(note) = obstacle.as_ref().and_then(|found| found.note(read.mode)) {
+                    problems.add("ModeWaits", note);
                 }
-                reported = note;
+                problems::set(&self.problems, problems);
+            }
+            let pause = match &obstacle {
+                None => None,
+                Some(Obstacle::Withdrawal) => Some(backoff.next_delay()),
+                Some(_) => Some(LOOK_INTERVAL),
+            };
+            if obstacle != Some(Obstacle::Withdrawal) {
+                backoff.reset();
             }
             let again = async {
-                match &obstacle {
-                    Some(obstacle) => sleep(obstacle.interval()).await,
+                match pause {
+                    Some(pause) => sleep(pause).await,
                     None => std::future::pending().await,
                 }
             };
@@ -191,9 +192,9 @@ impl NodeMode {
             let names = held.iter().map(|holding| holding.claim.to_string()).collect();
             return Some(Obstacle::Claims(names));
         }
-        match has_slices(&self.client, &self.config.node_name).await {
-            Ok(false) => set(plugin, |plugin| plugin.is_offering = true),
-            Ok(true) => return Some(Obstacle::Withdrawal),
+        match published(&self.client, &self.config.node_name).await {
+            Ok(devices) if devices.is_empty() => set(plugin, |plugin| plugin.is_offering = true),
+            Ok(_) => return Some(Obstacle::Withdrawal),
             Err(error) => return Some(Obstacle::Unknown(error.to_string())),
         }
         None
@@ -222,13 +223,13 @@ async fn plugin_obstacle(config: &NodeConfig) -> Option<Obstacle> {
     }
 }
 
-/// Whether the API server has slices with devices of the node's GPUs.
-async fn has_slices(client: &Client, node: &str) -> kube::Result<bool> {
+/// The devices that the API server has for the node's GPUs.
+pub(super) async fn published(client: &Client, node: &str) -> kube::Result<Vec<Device>> {
     let slices: Api<ResourceSlice> = Api::all(client.clone());
     let driver = DraDriver::GPU.name();
     let ours = ListParams::default().fields(&format!("spec.driver={driver},spec.nodeName={node}"));
     let found = slices.list(&ours).await?;
-    Ok(found.items.iter().any(|slice| slice.spec.devices.iter().flatten().next().is_some()))
+    Ok(found.items.into_iter().flat_map(|slice| slice.spec.devices.unwrap_or_default()).collect())
 }
 
 #[cfg(test)]

@@ -7,7 +7,9 @@
 //! labels of the node --> layout ------> MIG devices, and parts of GPUs that are not offered meanwhile
 //! ```
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use kube::Client;
 use octavo_kube_io::events::Events;
@@ -20,7 +22,7 @@ use super::publish_loop::PublishInputs;
 use super::serving::ActivePeriod;
 use crate::claims::Claims;
 use crate::config::FeatureLabels;
-use crate::device_plugin::{self, ConfigFollower, Follower, PluginInput};
+use crate::device_plugin::{self, AllocationCounter, ConfigFollower, Follower, PluginInput};
 use crate::feature_labels::{LabelFollower, LabelWriter};
 use crate::mig_layout::ClosedParts;
 use crate::problems::{self, Problems};
@@ -34,7 +36,14 @@ impl NodeAgent {
         events: &Events,
         period: &ActivePeriod,
     ) -> PublishInputs {
-        let (closed, closed_changes) = watch::channel(ClosedParts::default());
+        let problems = || {
+            let (problems, changes) = watch::channel(Problems::default());
+            let node = self.config.node_name.clone();
+            period.spawn(problems::report(node, events.clone(), changes));
+            problems
+        };
+        let nothing = self.config.mig_manager.is_none().then(ClosedParts::default);
+        let (closed, closed_changes) = watch::channel(nothing);
         let (slices, permitted) = watch::channel(None);
         let (plugin, input) = watch::channel(PluginInput::default());
         let (offers, listed) = watch::channel(Arc::default());
@@ -43,15 +52,10 @@ impl NodeAgent {
             client: client.clone(),
             claims: claims.clone(),
             offering: Offering { slices, plugin, listed: listed.clone(), listed_at: None },
+            problems: problems(),
         };
         mode.begin().await;
-        period.spawn(mode.follow(events.clone(), self.settings.subscribe()));
-        let problems = || {
-            let (problems, changes) = watch::channel(Problems::new());
-            let node = self.config.node_name.clone();
-            period.spawn(problems::report(node, events.clone(), changes));
-            problems
-        };
+        period.spawn(mode.follow(self.settings.subscribe()));
         let (configs, config_changes) = watch::channel(None);
         let follower = ConfigFollower {
             config: Arc::clone(&self.config),
@@ -68,11 +72,17 @@ impl NodeAgent {
             closed: closed_changes.clone(),
             offers,
             problems: problems(),
+            metrics: Arc::clone(&self.shared.metrics.plugin),
         };
         period.spawn(follower.run());
         let folder = self.config.paths.device_plugin_root.clone();
         let unserved = problems();
-        period.tasks.spawn(device_plugin::serve(folder, listed, unserved, period.stop.clone()));
+        let counter = AllocationCounter {
+            node: self.config.node_name.clone(),
+            metrics: Arc::clone(&self.shared.metrics.plugin),
+        };
+        let stop = period.stop.clone();
+        period.tasks.spawn(device_plugin::serve(folder, listed, unserved, counter, stop));
         let writer = LabelWriter::new(client.clone(), self.config.node_name.clone());
         if self.config.feature_labels == FeatureLabels::None {
             self.remove_former_labels(writer, period);
@@ -97,6 +107,8 @@ impl NodeAgent {
                 closed,
                 reread: self.reread.clone(),
                 problems: problems(),
+                refused: BTreeMap::new(),
+                closed_at: Instant::now(),
             };
             period.spawn(manager.follow(self.settings.subscribe()));
         }

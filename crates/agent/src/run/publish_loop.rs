@@ -29,8 +29,8 @@ const RECHECK_INTERVAL: Duration = Duration::from_mins(1);
 pub(super) struct PublishInputs {
     /// Whether the node's mode permits slices; `None` until that is known.
     pub(super) slices: watch::Receiver<Option<bool>>,
-    /// Parts of GPUs that are not offered, because they are about to change.
-    pub(super) closed: watch::Receiver<ClosedParts>,
+    /// Parts of GPUs that are not offered, because they are about to change; `None` until that is known.
+    pub(super) closed: watch::Receiver<Option<ClosedParts>>,
 }
 
 /// Outputs of the loop.
@@ -80,8 +80,8 @@ pub(super) struct PublishLoop {
     setting: watch::Receiver<Option<NodeSettings>>,
     /// Whether the node's mode permits slices; `None` until that is known.
     slices: watch::Receiver<Option<bool>>,
-    /// Parts of GPUs that are not offered, because they are about to change.
-    closed: watch::Receiver<ClosedParts>,
+    /// Parts of GPUs that are not offered, because they are about to change; `None` until that is known.
+    closed: watch::Receiver<Option<ClosedParts>>,
     outputs: PublishOutputs,
     observer: NodeObserver,
     /// Whether the driver was open and its modules loaded at the last step.
@@ -179,11 +179,11 @@ impl PublishLoop {
         }
         let pool = match slices {
             None => None,
-            Some(true) => {
-                let open = self.closed.borrow_and_update().without(&state.inventory);
+            Some(true) => self.closed.borrow_and_update().as_ref().map(|closed| {
+                let open = closed.without(&state.inventory);
                 let open = Node { inventory: &open, ..node };
-                Some(pool::pool(&self.name, &open, &owner, snapshot.missing_module))
-            }
+                pool::pool(&self.name, &open, &owner, snapshot.missing_module)
+            }),
             Some(false) => Some(self.empty()),
         };
         if let Some(pool) = pool.filter(|_| is_read) {

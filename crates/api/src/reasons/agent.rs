@@ -44,6 +44,12 @@ pub(super) const NODES: &[Reason] = &[
         "Remove it from the setting `dynamicMig` or the node's label.",
     ),
     row(
+        "FeatureLabelsNotWritten",
+        EVENT,
+        "The labels of GPU feature discovery are not written to the node.",
+        "End the other program that writes them, or do what the message says.",
+    ),
+    row(
         "FieldsDropped",
         EVENT,
         "The API server drops fields of the node's devices, because a feature gate is off.",
@@ -106,10 +112,22 @@ pub(super) const NODES: &[Reason] = &[
         "Create one compute instance that fills the instance.",
     ),
     row(
+        "MigLayoutFailed",
+        EVENT,
+        "A GPU cannot have the MIG layout that the node's label `nvidia.com/mig.config` names.",
+        "Correct the label or the layout, or do what the message says.",
+    ),
+    row(
         "MigLayoutMismatched",
         EVENT,
         "The MIG strategy is `single`, and the MIG devices of the node differ.",
         "Give all GPUs the same MIG devices, or set the strategy `mixed`.",
+    ),
+    row(
+        "MigLayoutWaits",
+        EVENT,
+        "The MIG layout of a GPU changes once nothing uses what has to go.",
+        "Wait for the pods and claims that the message names, or delete them.",
     ),
     row(
         "ModeLabelInvalid",
@@ -124,30 +142,6 @@ pub(super) const NODES: &[Reason] = &[
         "Wait for them, or delete the pods that the message names.",
     ),
     row(
-        "MigLayoutWaits",
-        EVENT,
-        "The MIG layout of a GPU changes once nothing uses what has to go.",
-        "Wait for the pods and claims that the message names, or delete them.",
-    ),
-    row(
-        "MigLayoutFailed",
-        EVENT,
-        "A GPU cannot have the MIG layout that the node's label `nvidia.com/mig.config` names.",
-        "Correct the label or the layout, or do what the message says.",
-    ),
-    row(
-        "ResourceNotServed",
-        EVENT,
-        "The socket of a resource cannot be served, often because another device plugin does.",
-        "End the other plugin, or set the node's mode to `dra`; else see the message.",
-    ),
-    row(
-        "FeatureLabelsNotWritten",
-        EVENT,
-        "The labels of GPU feature discovery are not written to the node.",
-        "End the other program that writes them, or do what the message says.",
-    ),
-    row(
         "PluginConfigInvalid",
         EVENT,
         "The device plugin's config cannot be used, so the last good one stays.",
@@ -158,6 +152,12 @@ pub(super) const NODES: &[Reason] = &[
         EVENT,
         "Fields of the device plugin's config have no effect.",
         "Remove them, or read in the message what counts instead.",
+    ),
+    row(
+        "ResourceNotServed",
+        EVENT,
+        "The socket of a resource cannot be served, often because another device plugin does.",
+        "End the other plugin, or set the node's mode to `dra`; else see the message.",
     ),
     row(
         "SchedulerLabelInvalid",

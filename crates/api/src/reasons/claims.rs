@@ -129,16 +129,16 @@ pub(super) const REFUSALS: &[Reason] = &[
         "Load the module in the message. The kubelet retries.",
     ),
     row(
-        "LentToPlugin",
-        REFUSAL,
-        "The node offers its GPUs by its device plugin now.",
-        "Delete the pod so that it is scheduled to another node, or set the node's mode to `dra`.",
-    ),
-    row(
         "LayoutChanges",
         REFUSAL,
         "The MIG devices of the GPU are about to change, as the node's label `nvidia.com/mig.config` says.",
         "Delete the pod so that it is scheduled again.",
+    ),
+    row(
+        "LentToPlugin",
+        REFUSAL,
+        "The node offers its GPUs by its device plugin now.",
+        "Delete the pod so that it is scheduled to another node, or set the node's mode to `dra`.",
     ),
     row(
         "MigInstancesInTheWay",

@@ -81,7 +81,11 @@ async fn next(lists: &mut Streaming<ListAndWatchResponse>) -> Vec<Device> {
 }
 
 fn unserved() -> watch::Sender<Problems> {
-    watch::channel(Problems::new()).0
+    watch::channel(Problems::default()).0
+}
+
+fn counter() -> AllocationCounter {
+    AllocationCounter { node: "node".to_owned(), metrics: Arc::default() }
 }
 
 fn healths(devices: &[Device]) -> Vec<&str> {
@@ -95,7 +99,7 @@ async fn a_resource_is_registered_listed_and_allocated() {
     let (offers, offered) = watch::channel(Arc::new(Offer::default()));
     let stop = CancellationToken::new();
     let root = kubelet.root.path().to_owned();
-    let served = tokio::spawn(serve(root, offered, unserved(), stop.clone()));
+    let served = tokio::spawn(serve(root, offered, unserved(), counter(), stop.clone()));
     offers.send_replace(Arc::new(Offer::of_gpus(testing::inventory(2))));
     eventually("the resource is registered", || kubelet.names() == ["nvidia.com/gpu"]).await;
     let request = kubelet.registrations.0.lock().unwrap()[0].clone();
@@ -152,7 +156,8 @@ async fn a_kubelet_that_starts_again_or_late_gets_the_resource() {
     let mut kubelet = Kubelet::new();
     let (_offers, offered) = watch::channel(Arc::new(Offer::of_gpus(testing::inventory(1))));
     let stop = CancellationToken::new();
-    let served = tokio::spawn(serve(kubelet.folder(), offered, unserved(), stop.clone()));
+    let served =
+        tokio::spawn(serve(kubelet.folder(), offered, unserved(), counter(), stop.clone()));
     for starts in 1..=3 {
         kubelet.start();
         eventually("the resource is registered", || kubelet.names().len() >= starts).await;
@@ -174,8 +179,8 @@ async fn another_plugin_at_the_socket_is_reported_and_waited_for() {
     let (_offers, offered) = watch::channel(Arc::new(Offer::of_gpus(testing::inventory(1))));
     let (unserved, stop) = (unserved(), CancellationToken::new());
     let problems = unserved.subscribe();
-    let served = tokio::spawn(serve(kubelet.folder(), offered, unserved, stop.clone()));
-    let note = || problems.borrow().get("ResourceNotServed").cloned();
+    let served = tokio::spawn(serve(kubelet.folder(), offered, unserved, counter(), stop.clone()));
+    let note = || problems.borrow().get("ResourceNotServed");
     eventually("the other plugin is reported", || note().is_some()).await;
     assert!(note().unwrap().contains("another device plugin serves nvidia.com/gpu at "));
     assert_eq!(kubelet.names(), [""; 0]);

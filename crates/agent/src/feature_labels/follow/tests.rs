@@ -46,8 +46,9 @@ impl Fixture {
         });
         let (snapshots, snapshot) = watch::channel(Snapshot::default());
         let (configs, config) = watch::channel(None);
-        let (input, inputs) = watch::channel(PluginInput::default());
-        let (problem, problems) = watch::channel(Problems::new());
+        let known = PluginInput { is_known: true, ..PluginInput::default() };
+        let (input, inputs) = watch::channel(known);
+        let (problem, problems) = watch::channel(Problems::default());
         let follower = LabelFollower {
             config: Arc::new(file.complete().unwrap()),
             snapshots: snapshot,
@@ -98,7 +99,7 @@ async fn a_node_has_its_labels_once_its_gpus_are_read_and_when_they_change() {
     node.set_gpus(2);
     node.set_gpus(1);
     eventually("the labels are written again", || node.count("PATCH") == 2).await;
-    assert_eq!(*node.problems.borrow(), Problems::new());
+    assert_eq!(*node.problems.borrow(), Problems::default());
 }
 
 #[tokio::test]
@@ -106,7 +107,7 @@ async fn values_of_another_program_stay_and_are_a_problem() {
     let node = Fixture::start(FeatureLabels::Node, 409);
     node.configs.send_replace(Some(PluginConfig::default()));
     node.set_gpus(1);
-    let note = || node.problems.borrow().get("FeatureLabelsNotWritten").cloned();
+    let note = || node.problems.borrow().get("FeatureLabelsNotWritten");
     eventually("the problem is known", || note().is_some()).await;
     assert!(note().unwrap().contains("another program writes labels"), "{:?}", note());
     assert_eq!(node.count("PATCH"), 1, "it is not tried again and again");

@@ -42,7 +42,9 @@ fn every_ready_made_layout_of_mig_parted_is_computed_for_its_gpus() {
                 of_name.map(|(_, devices)| devices).filter(|it| it.keys().all(has)).collect();
             let found = builtin(name).of(&gpu);
             if wanted.is_empty() {
-                assert!(matches!(found, Err(LayoutError::NoProfile { .. })), "{name}: {found:?}");
+                assert_eq!(found, Ok(None), "{name}");
+                let error = builtin(name).means_none(std::slice::from_ref(&gpu));
+                assert!(matches!(error, Some(LayoutError::NoProfile { .. })), "{name}: {error:?}");
                 continue;
             }
             let Ok(Some(GpuLayout::On(devices))) = found else { panic!("{name}: {found:?}") };
@@ -92,6 +94,11 @@ fn a_gpu_without_mig_is_left_out_of_computed_layouts_and_an_error_in_a_file_s() 
     assert_eq!(file(Some(BTreeMap::new())).of(&plain), Err(LayoutError::NoMig { gpu: 0 }));
     assert_eq!(file(None).of(&plain), Ok(Some(GpuLayout::Off)));
     assert_eq!(file(None).of(&mig::gpu(1, true)), Ok(None), "it is not meant");
-    let missing = builtin("all-9g.90gb").of(&mig::gpu(1, true)).unwrap_err().to_string();
+    let none =
+        |layout: &str, gpus: &[Gpu]| builtin(layout).means_none(gpus).map(|it| it.to_string());
+    let gpus = [plain.clone(), mig::model("a30-24"), mig::gpu(1, true)];
+    assert_eq!(none("all-1g.10gb", &gpus), None, "other models stay as they are");
+    let missing = none("all-9g.90gb", &gpus[2..]).unwrap();
     assert!(missing.contains("GPU 1 has no MIG profile 9g.90gb; it has 1g.10gb, "), "{missing}");
+    assert_eq!(none("all-balanced", &[plain]).unwrap(), "no GPU of this node has MIG mode");
 }

@@ -76,7 +76,9 @@ impl Fixture {
             listed,
             listed_at: None,
         };
-        let mode = NodeMode { config: Arc::new(config), client: api.client(), claims, offering };
+        let problems = watch::channel(Problems::default()).0;
+        let client = api.client();
+        let mode = NodeMode { config: Arc::new(config), client, claims, offering, problems };
         Self { folder, mode, has_slices, offers }
     }
 

@@ -66,7 +66,7 @@ struct Fixture {
     snapshots: watch::Sender<Snapshot>,
     setting: watch::Sender<Option<NodeSettings>>,
     slices: watch::Sender<Option<bool>>,
-    closed: watch::Sender<ClosedParts>,
+    closed: watch::Sender<Option<ClosedParts>>,
     pool: watch::Receiver<Option<Arc<Pool>>>,
     notes: watch::Receiver<BTreeSet<Note>>,
 }
@@ -107,7 +107,7 @@ impl Fixture {
         let (snapshots, read) = watch::channel(snapshot);
         let (setting, message) = watch::channel(None);
         let (slices, permitted) = watch::channel(Some(true));
-        let (closed, closed_changes) = watch::channel(ClosedParts::default());
+        let (closed, closed_changes) = watch::channel(Some(ClosedParts::default()));
         let inputs = PublishInputs { slices: permitted, closed: closed_changes };
         let (pool_sender, pool) = watch::channel(None);
         let (notes_sender, notes) = watch::channel(BTreeSet::new());
@@ -214,7 +214,7 @@ async fn parts_of_gpus_that_change_are_not_published_meanwhile_and_stay_known() 
     let mut whole = ClosedParts::default();
     whole.add_gpu(&gpu.uuid);
     for (closed, devices) in [(half, 1), (whole, 0), (ClosedParts::default(), 2)] {
-        fixture.closed.send_replace(closed);
+        fixture.closed.send_replace(Some(closed));
         assert!(fixture.publish_loop.step().await);
         assert_eq!(fixture.names().len(), devices);
         assert_eq!(fixture.publish_loop.applied.as_ref().unwrap().1.len(), 3, "claims know them");
