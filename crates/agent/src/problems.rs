@@ -61,3 +61,20 @@ pub(crate) async fn report(node: String, events: Events, mut problems: watch::Re
         reported = now;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_subject_has_a_note_of_its_own() {
+        let mut problems = Problems::default();
+        assert!(problems.set_of("NotServed", "a", Some("busy".to_owned())));
+        assert!(problems.set_of("NotServed", "b", Some("busy".to_owned())));
+        assert!(!problems.set_of("NotServed", "a", Some("busy".to_owned())), "it is known");
+        assert!(problems.set_of("NotServed", "a", None));
+        assert!(!problems.set_of("NotServed", "a", None), "nothing is wrong with it");
+        assert_eq!(problems.get("NotServed"), Some("busy".to_owned()));
+        assert!(problems.set_of("NotServed", "b", None) && problems.is_empty());
+    }
+}

@@ -11,6 +11,7 @@ mod parts;
 mod random;
 mod refusals;
 mod shares;
+mod withheld;
 
 use std::time::{Duration, Instant};
 

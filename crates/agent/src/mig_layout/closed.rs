@@ -64,3 +64,33 @@ impl ClosedParts {
         uuids
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::mig;
+
+    #[test]
+    fn parts_cover_what_overlaps_them_and_leave_the_rest() {
+        let mut inventory = mig::inventory(2);
+        for (gpu, id) in inventory.gpus.iter_mut().zip([1, 3]) {
+            gpu.mig_instances = vec![mig::instance(id, 9, 0), mig::instance(id + 1, 9, 4)];
+        }
+        let (first, second) = (inventory.gpus[0].uuid.clone(), inventory.gpus[1].uuid.clone());
+        let mut parts = ClosedParts::default();
+        assert_eq!(parts.without(&inventory), inventory);
+        parts.add_place(&first, MigPlacement { start: 4, size: 1 });
+        assert!(parts.covers(&first, None), "the GPU as a whole");
+        assert!(parts.covers(&first, Some(MigPlacement { start: 4, size: 4 })));
+        assert!(!parts.covers(&first, Some(MigPlacement { start: 0, size: 4 })));
+        assert!(!parts.covers(&second, None));
+        assert_eq!(parts.uuids(&inventory), BTreeSet::from(["MIG-2".to_owned()]));
+        let mut others = ClosedParts::default();
+        others.add_gpu(&second);
+        parts.extend(&others);
+        let rest = parts.without(&inventory);
+        assert_eq!((rest.gpus.len(), rest.gpus[0].mig_instances.len()), (1, 1));
+        let all = ["MIG-2", "MIG-3", "MIG-4", &second].map(str::to_owned);
+        assert_eq!(parts.uuids(&inventory), all.into());
+    }
+}
