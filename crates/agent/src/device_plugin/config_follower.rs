@@ -17,8 +17,8 @@ use crate::problems::{self, Problems};
 /// The folder that node feature discovery reads.
 const FEATURES_FOLDER: &str = "/etc/kubernetes/node-feature-discovery/features.d";
 
-/// Interval of looks at mounted config files, whose changes nothing tells.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval of looks at mounted config files, whose changes nothing tells. The kubelet itself takes up to a minute to mount one.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Follows the config files of a node, and its label that chooses one.
 pub(crate) struct ConfigFollower {

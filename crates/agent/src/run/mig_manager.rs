@@ -31,8 +31,10 @@ use crate::mig_layout::{Change, ClosedParts, LayoutError, NamedLayout, change, l
 use crate::monitor::Snapshot;
 use crate::problems::{self, Problems};
 
-/// Interval of looks at pods and claims that are waited for, and at the file of layouts, whose changes nothing tells.
+/// Interval of looks at pods and claims that are waited for.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval of looks at the file of layouts, whose changes nothing tells.
+const FILE_INTERVAL: Duration = Duration::from_secs(5);
 /// Interval of looks at what is being withdrawn: at first, and at most.
 const WITHDRAWAL_INTERVAL: Duration = Duration::from_millis(20);
 const MAX_WITHDRAWAL_INTERVAL: Duration = Duration::from_secs(5);
@@ -156,7 +158,7 @@ impl MigManager {
                 let problems = progress.as_ref().map(Progress::problems).unwrap_or_default();
                 problems::set(&self.problems, problems);
                 if let Some(progress) = &progress {
-                    pause = progress.look.or(self.settings.file.as_ref().map(|_| LOOK_INTERVAL));
+                    pause = progress.look.or(self.settings.file.as_ref().map(|_| FILE_INTERVAL));
                     if progress.is_changing {
                         pause = Some(looks.next_delay());
                     } else {
