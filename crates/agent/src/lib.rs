@@ -22,6 +22,7 @@ mod metrics;
 mod mig_layout;
 mod monitor;
 mod node;
+mod pause;
 mod problems;
 mod run;
 #[cfg(test)]

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use octavo_api::plugin_config::{Decoded, LabelSettings, PluginConfig, SETTINGS, SharingStrategy};
 use tokio::sync::watch;
-use tokio::time::sleep;
 
 use super::PluginInput;
 use super::config_source;
 use crate::config::{FeatureLabels, NodeConfig};
+use crate::pause::sleep_for;
 use crate::problems::{self, Problems};
 
 /// The folder that node feature discovery reads.
@@ -42,16 +42,10 @@ impl ConfigFollower {
             }
             problems::set(&self.problems, problems);
             let has_files = self.config.device_plugin.config_folder.is_some();
-            let look = async {
-                if is_used && has_files {
-                    sleep(LOOK_INTERVAL).await;
-                } else {
-                    std::future::pending::<()>().await;
-                }
-            };
+            let look = (is_used && has_files).then_some(LOOK_INTERVAL);
             tokio::select! {
                 changed = self.input.changed() => if changed.is_err() { return },
-                () = look => {}
+                () = sleep_for(look) => {}
             }
         }
     }

@@ -12,7 +12,6 @@ use octavo_gpu::{CharDevices, Inventory};
 use octavo_kubelet_api::device_plugin::v1beta1::ContainerAllocateResponse;
 use octavo_node::NodePaths;
 use tokio::sync::watch;
-use tokio::time::sleep;
 
 use super::allocation::{self, AllocationError, NodeFacts};
 use super::cdi_specs::{self, SpecSource};
@@ -23,6 +22,7 @@ use crate::config::NodeConfig;
 use crate::metrics::PluginMetrics;
 use crate::mig_layout::ClosedParts;
 use crate::monitor::Snapshot;
+use crate::pause::sleep_for;
 use crate::problems::{self, Problems};
 
 /// Interval of looks at what was missing.
@@ -158,19 +158,13 @@ impl Follower {
             }
             let waits = !problems.is_empty();
             problems::set(&self.problems, problems);
-            let look = async {
-                if waits {
-                    sleep(LOOK_INTERVAL).await;
-                } else {
-                    std::future::pending::<()>().await;
-                }
-            };
+            let look = waits.then_some(LOOK_INTERVAL);
             tokio::select! {
                 changed = self.snapshots.changed() => if changed.is_err() { return },
                 Ok(()) = self.configs.changed() => {}
                 Ok(()) = self.input.changed() => {}
                 Ok(()) = self.closed.changed() => {}
-                () = look => {}
+                () = sleep_for(look) => {}
             }
         }
     }

@@ -99,11 +99,11 @@ fn device(device: &PluginDevice) -> Device {
     Device { id: device.id.clone(), health: health.to_owned(), topology }
 }
 
-/// What the kubelet is told of a resource's devices.
+/// The lists of a resource's devices that the kubelet gets, one after another.
 struct List {
     resource: String,
     offers: watch::Receiver<Arc<Offer>>,
-    /// What it was told last.
+    /// The last list.
     sent: Option<Vec<Device>>,
     /// When devices that are offered no more disappear from the list.
     leave_at: Option<Instant>,

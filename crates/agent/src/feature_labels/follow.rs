@@ -8,7 +8,6 @@ use jiff::Timestamp;
 use octavo_api::plugin_config::{PluginConfig, RewriteInterval};
 use octavo_kube_io::Backoff;
 use tokio::sync::watch;
-use tokio::time::sleep;
 
 use super::machine::MachineFacts;
 use super::output::{LabelWriter, Target, WriteError};
@@ -16,6 +15,7 @@ use super::values::{self, Labels};
 use crate::config::{FeatureLabels, NodeConfig};
 use crate::device_plugin::PluginInput;
 use crate::monitor::Snapshot;
+use crate::pause::sleep_for;
 use crate::problems::{self, Problems};
 
 /// Delay after a refusal: the program that owns the labels may go, or the right may come.
@@ -67,17 +67,11 @@ impl LabelFollower {
             self.set_problem(problem);
             let is_written = pause.is_none();
             let pause = pause.or_else(|| written.as_ref().and_then(Written::look_interval));
-            let look = async {
-                match pause {
-                    Some(pause) => sleep(pause).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 changed = self.snapshots.changed() => if changed.is_err() { return },
                 Ok(()) = self.configs.changed() => {}
                 Ok(()) = self.input.changed() => {}
-                () = look => if is_written && self.is_lost(written.as_ref()).await {
+                () = sleep_for(pause) => if is_written && self.is_lost(written.as_ref()).await {
                     written = None;
                 }
             }

@@ -17,7 +17,6 @@ use octavo_gpu::{DriverError, Gpu, Inventory};
 use octavo_kube_io::Backoff;
 use serde_json::json;
 use tokio::sync::watch;
-use tokio::time::sleep;
 
 use super::node_mode::published;
 use super::node_settings::NodeSettings;
@@ -29,6 +28,7 @@ use crate::devices::needs_reset;
 use crate::gpu_mode::ChangeError;
 use crate::mig_layout::{Change, ClosedParts, LayoutError, NamedLayout, change, layout};
 use crate::monitor::Snapshot;
+use crate::pause::sleep_for;
 use crate::problems::{self, Problems};
 
 /// Interval of looks at pods and claims that are waited for.
@@ -174,19 +174,13 @@ impl MigManager {
                     }
                 }
             }
-            let look = async {
-                match pause {
-                    Some(pause) => sleep(pause).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 changed = settings.changed() => if changed.is_err() { return },
                 changed = self.snapshots.changed() => {
                     looks.reset();
                     if changed.is_err() { return }
                 }
-                () = look => {}
+                () = sleep_for(pause) => {}
             }
         }
     }

@@ -17,13 +17,14 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use octavo_kube_io::Backoff;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::node_settings::NodeSettings;
 use crate::claims::Claims;
 use crate::config::{Mode, NodeConfig};
 use crate::device_plugin::{self, Offer, PluginInput, PluginState};
 use crate::node::DraDriver;
+use crate::pause::sleep_for;
 use crate::problems::{self, Problems};
 
 /// Interval of looks at holders of GPUs.
@@ -129,15 +130,9 @@ impl NodeMode {
             if obstacle != Some(Obstacle::Withdrawal) {
                 backoff.reset();
             }
-            let again = async {
-                match pause {
-                    Some(pause) => sleep(pause).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 changed = settings.changed() => if changed.is_err() { return },
-                () = again => {}
+                () = sleep_for(pause) => {}
             }
         }
     }

@@ -11,7 +11,6 @@ use octavo_gpu::DriverHandle;
 use octavo_gpu::Inventory;
 use octavo_kube_io::slices::Pool;
 use tokio::sync::watch;
-use tokio::time::sleep;
 
 use super::node_settings::NodeSettings;
 use super::pool;
@@ -21,6 +20,7 @@ use crate::devices::{MadeInstance, Node, Note, foreign_instances, is_inconsisten
 use crate::health::Health;
 use crate::mig_layout::ClosedParts;
 use crate::monitor::Snapshot;
+use crate::pause::sleep_for;
 
 /// Interval between reads of a GPU with unexpected instances.
 const RECHECK_INTERVAL: Duration = Duration::from_mins(1);
@@ -130,19 +130,13 @@ impl PublishLoop {
     /// Waits for a change and publishes it; `false` if there will be no more.
     async fn step(&mut self) -> bool {
         let is_inconsistent = self.observer.is_inconsistent;
-        let look = async {
-            if is_inconsistent {
-                sleep(RECHECK_INTERVAL).await;
-            } else {
-                std::future::pending::<()>().await;
-            }
-        };
+        let look = is_inconsistent.then_some(RECHECK_INTERVAL);
         tokio::select! {
             changed = self.snapshots.changed() => if changed.is_err() { return false },
             Ok(()) = self.setting.changed() => {}
             Ok(()) = self.slices.changed() => {}
             Ok(()) = self.closed.changed() => {}
-            () = look => {}
+            () = sleep_for(look) => {}
         }
         let snapshot = self.snapshots.borrow_and_update().clone();
         self.claims.set_released(snapshot.is_driver_released);

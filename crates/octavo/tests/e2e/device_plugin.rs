@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use octavo_lab::{Component, RealProgram};
 use serde_json::{Value, json};
@@ -60,20 +60,6 @@ fn gpus(log: &str) -> usize {
     log.lines().filter(|line| line.starts_with("/dev/nvidia")).count()
 }
 
-/// Waits for an event with this reason and this part of its note.
-async fn event(testbed: &Testbed, reason: &str, part: &str) {
-    eventually(&format!("an event {reason} with {part:?}"), || async {
-        let events: Api<Event> = Api::all(testbed.client.clone());
-        let found = events.list(&ListParams::default()).await.ok()?.items;
-        let is_it = |event: &Event| {
-            event.reason.as_deref() == Some(reason)
-                && event.message.as_ref().is_some_and(|note| note.contains(part))
-        };
-        found.iter().any(is_it).then_some(())
-    })
-    .await;
-}
-
 async fn restart_kubelet(testbed: &Testbed) {
     let old = testbed.lab.real_process(NODE, RealProgram::Kubelet);
     testbed.lab.kill_real(NODE, RealProgram::Kubelet).await;
@@ -96,7 +82,7 @@ async fn a_real_kubelet_counts_gpus_and_the_node_changes_its_mode_without_giving
     assert_eq!(gpus(&log), 1, "{log}");
     label(&testbed, NODE, json!({"octavo.dev/mode": "device-plugin"})).await;
     wait_until_without_gpus(&testbed, NODE).await;
-    event(&testbed, "ModeWaits", "1 claims have GPUs: default/claimed").await;
+    testbed.wait_until_event("ModeWaits", "1 claims have GPUs: default/claimed").await;
     assert!(allocatable(&testbed, NODE).await.is_none_or(|count| count == "0"));
     testbed.delete_pod("claimed").await;
     wait_until_allocatable(&testbed, NODE, "8").await;
@@ -117,7 +103,9 @@ async fn a_real_kubelet_counts_gpus_and_the_node_changes_its_mode_without_giving
     label(&testbed, NODE, json!({"octavo.dev/mode": null})).await;
     wait_until_allocatable(&testbed, NODE, "0").await;
     testbed.delete_pod("six").await;
-    event(&testbed, "ModeWaits", "1 pods have GPUs of a device plugin: default/counted").await;
+    testbed
+        .wait_until_event("ModeWaits", "1 pods have GPUs of a device plugin: default/counted")
+        .await;
     restart_kubelet(&testbed).await;
     log_of(&testbed, shell_pod("later", NODE, "true", &[])).await;
     testbed.wait_until_running("counted").await;
@@ -194,12 +182,16 @@ async fn simulated_kubelets_count_gpus_and_nodes_of_both_modes_serve_the_same_po
     label(&testbed, counting, json!({"octavo.dev/mode": null})).await;
     wait_until_allocatable(&testbed, counting, "0").await;
     testbed.delete_pod("six").await;
-    event(&testbed, "ModeWaits", "1 pods have GPUs of a device plugin: default/counted").await;
+    testbed
+        .wait_until_event("ModeWaits", "1 pods have GPUs of a device plugin: default/counted")
+        .await;
     testbed.lab.kill(Component::Kubelets).await;
     testbed.lab.kill(Component::Agents).await;
     testbed.lab.start(Component::Agents).await.unwrap();
     let uid = testbed.pods().get("counted").await.unwrap().uid().unwrap();
-    event(&testbed, "ModeWaits", &format!("1 pods have GPUs of a device plugin: UID {uid}")).await;
+    testbed
+        .wait_until_event("ModeWaits", &format!("1 pods have GPUs of a device plugin: UID {uid}"))
+        .await;
     testbed.lab.start(Component::Kubelets).await.unwrap();
     let mut later = simulated_pod("later", counting, 0);
     later["spec"]["containers"][0]["resources"] = json!({});

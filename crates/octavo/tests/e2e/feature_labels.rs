@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use k8s_openapi::api::core::v1::{Event, Node};
+use k8s_openapi::api::core::v1::Node;
 use kube::Api;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{Patch, PatchParams};
 use octavo_lab::Component;
 use serde_json::json;
 
@@ -71,12 +71,7 @@ async fn an_agent_labels_its_node_as_gpu_feature_discovery_does_and_removes_its_
     let other = json!({"metadata": {"labels": {"nvidia.com/gpu.product": "of-another"}}});
     nodes.patch(NODE, &PatchParams::default(), &Patch::Merge(&other)).await.unwrap();
     set_feature_labels(&testbed, "node").await;
-    eventually("the conflict is reported", || async {
-        let events: Api<Event> = Api::all(testbed.client.clone());
-        let mut found = events.list(&ListParams::default()).await.ok()?.items.into_iter();
-        found.find(|it| it.reason.as_deref() == Some("FeatureLabelsNotWritten")).map(drop)
-    })
-    .await;
+    testbed.wait_until_event("FeatureLabelsNotWritten", "another program writes").await;
     let found = labels(&testbed).await;
     assert_eq!(found["nvidia.com/gpu.product"], "of-another");
     assert_eq!(found.get("nvidia.com/gpu.count"), None);

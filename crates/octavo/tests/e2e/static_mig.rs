@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use octavo_lab::Component;
 use serde_json::{Value, json};
 
@@ -61,19 +61,6 @@ async fn wait_until_devices(testbed: &Testbed, wanted: &[(&str, usize)]) {
     .await;
 }
 
-async fn wait_until_event(testbed: &Testbed, reason: &str, part: &str) {
-    eventually(&format!("an event {reason} with {part:?}"), || async {
-        let events: Api<Event> = Api::all(testbed.client.clone());
-        let found = events.list(&ListParams::default()).await.ok()?.items;
-        let is_it = |event: &Event| {
-            event.reason.as_deref() == Some(reason)
-                && event.message.as_ref().is_some_and(|note| note.contains(part))
-        };
-        found.iter().any(is_it).then_some(())
-    })
-    .await;
-}
-
 /// Starts the agents again with these lines in their config.
 async fn configure(testbed: &Testbed, lines: &str) {
     testbed.lab.stop(Component::Agents).await;
@@ -101,7 +88,7 @@ async fn gpus_get_the_mig_layout_of_their_node_each_once_nothing_uses_what_has_t
     testbed.create::<Pod>(pod("half", "half")).await;
     testbed.wait_until_running("half").await;
     label(&testbed, Some("all-1g.10gb")).await;
-    wait_until_event(&testbed, "MigLayoutWaits", "waits for default/half").await;
+    testbed.wait_until_event("MigLayoutWaits", "waits for default/half").await;
     wait_until_state(&testbed, Some("pending")).await;
     // Seven GPUs with seven devices each. Of the eighth the two that fit are offered.
     wait_until_devices(&testbed, &[("1g.10gb", 51)]).await;
@@ -124,7 +111,7 @@ async fn gpus_get_the_mig_layout_of_their_node_each_once_nothing_uses_what_has_t
         [("halves", "is unknown"), ("all-9g.90gb", "has no MIG profile 9g.90gb")]
     {
         label(&testbed, Some(layout)).await;
-        wait_until_event(&testbed, "MigLayoutFailed", reason).await;
+        testbed.wait_until_event("MigLayoutFailed", reason).await;
         wait_until_state(&testbed, Some("failed")).await;
     }
     wait_until_devices(&testbed, &[("3g.40gb", 4), ("gpu", 6)]).await;
@@ -135,7 +122,7 @@ async fn gpus_get_the_mig_layout_of_their_node_each_once_nothing_uses_what_has_t
     // A GPU of dynamic MIG is refused by name.
     crate::mig::opt_in(&testbed, NODE, "7").await;
     label(&testbed, Some("all-balanced")).await;
-    wait_until_event(&testbed, "MigLayoutFailed", "GPU 7 is under dynamic MIG").await;
+    testbed.wait_until_event("MigLayoutFailed", "GPU 7 is under dynamic MIG").await;
     wait_until_state(&testbed, Some("failed")).await;
     label(&testbed, None).await;
     wait_until_state(&testbed, None).await;
@@ -173,7 +160,7 @@ async fn mig_devices_of_the_device_plugin_change_once_no_pod_has_them() {
     testbed.create::<Pod>(half).await;
     testbed.wait_until_running("half").await;
     label(&testbed, Some("all-disabled")).await;
-    wait_until_event(&testbed, "MigLayoutWaits", "waits for default/half").await;
+    testbed.wait_until_event("MigLayoutWaits", "waits for default/half").await;
     wait_until_allocatable(&testbed, &[("gpu", "7"), ("mig-3g.40gb", "0")]).await;
     wait_until_state(&testbed, Some("pending")).await;
     testbed.delete_pod("half").await;

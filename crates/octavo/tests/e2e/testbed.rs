@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::api::resource::v1::{Device, ResourceClaim, ResourceSlice};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
@@ -177,6 +177,20 @@ impl Testbed {
             phase.then_some(pod)
         })
         .await
+    }
+
+    /// Waits for an event with this reason and this part of its note.
+    pub(crate) async fn wait_until_event(&self, reason: &str, part: &str) {
+        let events: Api<Event> = Api::all(self.client.clone());
+        eventually(&format!("an event {reason} with {part:?}"), || async {
+            let found = events.list(&ListParams::default()).await.ok()?.items;
+            let is_it = |event: &Event| {
+                event.reason.as_deref() == Some(reason)
+                    && event.message.as_ref().is_some_and(|note| note.contains(part))
+            };
+            found.iter().any(is_it).then_some(())
+        })
+        .await;
     }
 
     /// Waits until the scheduler reports the pod as unschedulable, and returns the message.
