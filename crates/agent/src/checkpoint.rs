@@ -27,7 +27,8 @@ use std::path::{Path, PathBuf};
 pub(crate) use format::{Checkpointed, ClaimRecord, Damage, decode, encode};
 pub(crate) use lock::Lock;
 pub(crate) use record::{
-    HeldDevice, HeldKind, HeldMig, HeldShare, HeldTerms, MadeMig, Record, RecordState,
+    HeldDevice, HeldKind, HeldMig, HeldMps, HeldShare, HeldSharing, HeldTerms, MadeMig, Record,
+    RecordState,
 };
 
 use octavo_node::ClaimRef;

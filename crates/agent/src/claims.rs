@@ -3,7 +3,9 @@
 //! ```text
 //! prepare:   GET claim -> plan -> reserve in memory -> checkpoint on disk -> share limits -> CDI spec -> answer
 //!            with MIG, after reserving: intent on disk -> MIG mode on -> create instances
-//! unprepare: remove CDI spec -> remove share limits -> destroy instances -> MIG mode off -> remove checkpoint -> forget
+//!            with time slices or MPS, then: compute mode, time slice -> MPS daemon
+//! unprepare: remove CDI spec -> remove share limits -> end MPS daemons, reset modes -> destroy instances -> MIG mode off
+//!            -> remove checkpoint -> forget
 //! start:     read checkpoints, or CDI specs where they fail -> memory -> release half-made claims
 //! ```
 //!
@@ -28,6 +30,7 @@ mod reader;
 mod recover;
 mod report;
 mod shares;
+mod sharing;
 mod startup_cleanup;
 #[cfg(test)]
 mod tests;
@@ -45,6 +48,7 @@ use octavo_cdi::DriverFiles;
 use octavo_enforcement::backend::Backends;
 use octavo_enforcement::backend::MemoryEnforcement;
 use octavo_gpu::Driver;
+use octavo_node::mps::MpsFolder;
 use octavo_node::{ClaimRef, NodePaths};
 
 use crate::cdi::CdiFolder;
@@ -53,6 +57,7 @@ use crate::drain_gate::DrainGate;
 use crate::gpu_mode::GpuModes;
 use crate::keyed_mutex::KeyedMutex;
 use crate::metrics::Metrics;
+use crate::mps::MpsDaemons;
 use crate::node::{DraDriver, PreparedDevice};
 use claim_holds::ClaimHolds;
 
@@ -149,6 +154,7 @@ struct Inner {
     reporter: Arc<dyn Reporter>,
     devices: Mutex<Option<Arc<Devices>>>,
     modes: GpuModes,
+    mps: MpsDaemons,
     holds: Mutex<ClaimHolds>,
     claim_locks: KeyedMutex,
     /// Held shared while writing a claim's own files, and exclusively while removing an instance from a claim.
@@ -205,7 +211,8 @@ impl Claims {
         let cdi = CdiFolder::open(&paths.cdi_root, DraDriver::GPU)?;
         let (holds, opened) = recover::recover(&store, &cdi)?;
         shares::remove_leftovers(&paths, &holds)?;
-        let modes = GpuModes::new(node.clone());
+        let modes = GpuModes::new(node.clone(), paths.driver_root_seen.clone());
+        let mps = MpsDaemons::new(MpsFolder::below(&paths.run_root));
         let inner = Inner {
             node,
             paths,
@@ -215,6 +222,7 @@ impl Claims {
             reporter,
             devices: Mutex::new(None),
             modes,
+            mps,
             holds: Mutex::new(holds),
             claim_locks: KeyedMutex::default(),
             files: RwLock::default(),

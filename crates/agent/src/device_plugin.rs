@@ -14,6 +14,8 @@ mod allocation;
 mod cdi_specs;
 mod config_follower;
 mod config_source;
+mod mps;
+mod mps_owner;
 mod offer;
 mod pod_resources;
 mod preference;
@@ -22,6 +24,8 @@ mod server;
 mod service;
 
 pub(crate) use config_follower::ConfigFollower;
+pub(crate) use mps::has_daemons;
+pub(crate) use mps_owner::{MpsOwner, PluginDaemons, WantedDaemons};
 pub(crate) use offer::{Follower, Offer, PluginInput};
 pub(crate) use pod_resources::{PluginState, plugin_state};
 pub(crate) use resources::{GPU_RESOURCE, mig_devices, mig_resource};

@@ -20,15 +20,19 @@
 //! | `layout.destroyed` | an instance of the former layout is gone |
 //! | `layout.mode-set` | the GPU has the MIG mode of its layout, and no instance |
 //! | `layout.created` | an instance of the layout is there |
+//! | `sharing.exclusive` | one process alone may have contexts, the MPS daemon is not asked for |
+//! | `sharing.time-slice` | the time slice is set, the claim's record is there |
 //!
 //! The mode of a GPU is computed from the claims that hold it, whose records survive a crash: a stored one could
 //! contradict them. [`GpuMode::admits`] is the rule that claims are checked by. While the driver is released, no GPU has a turn.
 
 mod instances;
 mod minors;
+mod sharing;
 mod turn;
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -41,6 +45,7 @@ use crate::keyed_mutex::{KeyedGuard, KeyedMutex};
 use crate::metrics::Metrics;
 
 pub(crate) use instances::{is_made, whole_instance};
+pub(crate) use sharing::SharingError;
 pub(crate) use turn::{ChangeError, GpuTurn};
 
 use minors::MovedMinors;
@@ -73,6 +78,8 @@ pub struct MigManagement {
 /// The owner of the modes of a node's GPUs.
 pub(crate) struct GpuModes {
     node: String,
+    /// The driver's root, as this process sees it.
+    driver_root: PathBuf,
     /// One lock for each GPU's MIG mode and instances, by UUID.
     locks: KeyedMutex,
     driver: Mutex<DriverHandle>,
@@ -112,9 +119,10 @@ impl GpuMode {
 }
 
 impl GpuModes {
-    pub(crate) fn new(node: String) -> Self {
+    pub(crate) fn new(node: String, driver_root: PathBuf) -> Self {
         Self {
             node,
+            driver_root,
             locks: KeyedMutex::default(),
             driver: Mutex::default(),
             is_released: AtomicBool::new(false),
@@ -184,6 +192,7 @@ impl GpuModes {
             _lock: lock,
             driver,
             node: self.node.clone(),
+            driver_root: self.driver_root.clone(),
             is_fixed: self.management().fixed.contains(uuid),
             minors: Arc::clone(&self.minors),
             metrics: self.metrics.get().cloned(),

@@ -21,6 +21,7 @@ pub mod kubelet;
 mod metrics;
 mod mig_layout;
 mod monitor;
+mod mps;
 mod node;
 mod pause;
 mod problems;

@@ -1,5 +1,7 @@
 //! Reasons why a claim was not prepared or unprepared. Condition, event, metric label and text are views of one value.
 
+mod reason;
+
 use crate::ConfigError;
 
 /// A refusal of a kubelet call, with its data.
@@ -143,6 +145,42 @@ pub enum Refusal {
     EnforcementNotReady {
         /// The device.
         device: String,
+        /// The obstacle.
+        problem: String,
+        /// This node.
+        node: String,
+    },
+    /// A GPU did not get the time slice or the compute mode that a claim asks for.
+    #[error(
+        "device {device} was not prepared because {problem}; the kubelet retries, run `nvidia-smi` on node {node} if this lasts"
+    )]
+    SharingNotSet {
+        /// The device.
+        device: String,
+        /// The obstacle.
+        problem: String,
+        /// This node.
+        node: String,
+    },
+    /// A GPU did not get back its time slice or its compute mode.
+    #[error(
+        "device {device} was not released because {problem}; the kubelet retries, run `nvidia-smi` on node {node} if this lasts"
+    )]
+    SharingNotReset {
+        /// The device.
+        device: String,
+        /// The obstacle.
+        problem: String,
+        /// This node.
+        node: String,
+    },
+    /// The MPS daemon of a claim does not run, or does not end.
+    #[error(
+        "claim {claim} waits for its MPS daemon on node {node}: {problem}; the kubelet retries, see the pod of `octavo mps-daemon` on that node"
+    )]
+    MpsNotReady {
+        /// Namespace and name.
+        claim: String,
         /// The obstacle.
         problem: String,
         /// This node.
@@ -414,62 +452,4 @@ pub enum Refusal {
         /// The known cause.
         error: String,
     },
-}
-
-/// Defines [`Refusal::reason`], and [`Refusal::REASONS`] from the same list. The match is exhaustive, so the list is
-/// complete.
-macro_rules! reasons {
-    ($($variant:ident => $reason:literal,)*) => {
-        impl Refusal {
-            /// All values of [`Refusal::reason`].
-            pub const REASONS: &[&str] = &[$($reason),*];
-
-            /// Stable CamelCase reason for conditions, events and metric labels.
-            pub fn reason(&self) -> &'static str {
-                match self {
-                    $(Self::$variant { .. } => $reason,)*
-                }
-            }
-        }
-    };
-}
-
-reasons! {
-    BadClaimUid => "BadClaimUid",
-    ClaimNotFound => "ClaimNotFound",
-    ClaimReplaced => "ClaimReplaced",
-    NotAllocated => "NotAllocated",
-    NothingForDriver => "NothingForDriver",
-    OtherNode => "OtherNode",
-    UnknownDevice => "UnknownDevice",
-    DeviceInUse => "DeviceInUse",
-    DeviceNotFreed => "DeviceNotFreed",
-    DeviceMayBeInUse => "DeviceMayBeInUse",
-    InvalidShare => "InvalidShare",
-    ShareDoesNotFit => "ShareDoesNotFit",
-    EnforcementNotReady => "EnforcementNotReady",
-    MigPlacementTaken => "MigPlacementTaken",
-    MigProfileMissing => "MigProfileMissing",
-    MigModeNotChanged => "MigModeNotChanged",
-    MigModeNeedsReset => "MigModeNeedsReset",
-    MigInstancesInTheWay => "MigInstancesInTheWay",
-    MigNotCreated => "MigNotCreated",
-    MigNotDestroyed => "MigNotDestroyed",
-    MigNotUsable => "MigNotUsable",
-    DriverClosed => "DriverClosed",
-    LentToPlugin => "LentToPlugin",
-    LayoutChanges => "LayoutChanges",
-    InvalidConfig => "InvalidConfig",
-    ConfigMismatch => "ConfigMismatch",
-    NotYetSupported => "NotYetSupported",
-    KernelModuleMissing => "KernelModuleMissing",
-    NotInComputeDomain => "NotInComputeDomain",
-    ComputeDomainNotReady => "ComputeDomainNotReady",
-    FabricNotReady => "FabricNotReady",
-    HookNotReady => "HookNotReady",
-    NotReady => "NotReady",
-    ApiUnavailable => "ApiUnavailable",
-    Storage => "Storage",
-    HandedOver => "HandedOver",
-    Interrupted => "Interrupted",
 }

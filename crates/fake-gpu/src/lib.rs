@@ -30,8 +30,10 @@ mod layout;
 pub mod locate;
 mod lock;
 mod memory;
+pub mod mps;
 mod node_id;
 pub mod pointers;
+pub mod privilege;
 mod process;
 mod process_handle;
 

@@ -68,6 +68,15 @@ pub fn machine_of_container() -> Option<MachineLocation> {
     has_machine.then(|| MachineLocation { folder, devices: Some("/dev".into()) })
 }
 
+/// The machine that this program is installed on: a container's, or beside the program in the driver's root.
+pub fn machine_of_program() -> Option<MachineLocation> {
+    machine_of_container().or_else(|| {
+        let folder = std::env::current_exe().ok()?.parent()?.parent()?.join("lib64");
+        let has_machine = folder.join("machine.yaml").exists();
+        has_machine.then_some(MachineLocation { folder, devices: None })
+    })
+}
+
 /// The folder of the library: this code is linked into it, so its own address identifies the file.
 pub fn library_folder() -> Option<PathBuf> {
     let here = library_folder as fn() -> Option<PathBuf> as *const c_void;

@@ -21,7 +21,7 @@ use crate::status::{ConnectionStatus, NodeStatus};
 use crate::stream::Transport;
 use crate::{command, peers};
 
-pub use crate::driver::machine;
+pub use octavo_fake_gpu::locate::machine_of_program as machine;
 pub(crate) use shared::{Shared, State};
 
 mod shared;

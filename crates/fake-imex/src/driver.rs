@@ -7,19 +7,10 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Context, bail, ensure};
 use octavo_fake_gpu::NodeId;
 use octavo_fake_gpu::imex::{Publication, ServiceReport};
-use octavo_fake_gpu::locate::{self, MachineLocation};
+use octavo_fake_gpu::locate::MachineLocation;
 use octavo_machine::{IMEX_MANAGEMENT_MINOR, Machine, State};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
-
-/// The machine that this program is installed on: a container's, or beside the program in the driver's root.
-pub fn machine() -> Option<MachineLocation> {
-    locate::machine_of_container().or_else(|| {
-        let folder = std::env::current_exe().ok()?.parent()?.parent()?.join("lib64");
-        let has_machine = folder.join("machine.yaml").exists();
-        has_machine.then_some(MachineLocation { folder, devices: None })
-    })
-}
 
 /// The driver, held by one service at a time.
 #[derive(Debug)]

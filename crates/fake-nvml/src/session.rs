@@ -39,7 +39,6 @@ pub(crate) struct Session {
 /// Settings of a GPU; kept until the library is shut down.
 pub(crate) struct Settings {
     pub(crate) persistence: u32,
-    pub(crate) compute_mode: u32,
     /// Energy drawn up to an instant, in millijoules.
     energy: (Instant, f64),
 }
@@ -172,6 +171,19 @@ impl Session {
         self.sets.remove(&number).map(drop).ok_or(Code::INVALID_ARGUMENT)
     }
 
+    /// Changes the state of a GPU for all processes on the machine.
+    pub(crate) fn change_state<T>(
+        &mut self,
+        gpu: u32,
+        change: &mut dyn FnMut(&Machine, &mut GpuState) -> Result<T, Code>,
+    ) -> Result<T, Code> {
+        let changed = octavo_machine::change(&self.folder, &self.machine, |state| {
+            change(&self.machine, state.gpus.entry(gpu).or_default())
+        });
+        self.state.refresh();
+        changed
+    }
+
     fn answers(&self, call: &str, index: u32) -> CallResult {
         if index as usize >= self.machine.gpus.len() {
             return Err(Code::INVALID_ARGUMENT);
@@ -205,8 +217,8 @@ impl Session {
 
 impl Settings {
     fn new() -> Self {
-        // Server installations enable persistence; compute mode 0 is the default.
-        Self { persistence: 1, compute_mode: 0, energy: (Instant::now(), 0.0) }
+        // Server installations enable persistence.
+        Self { persistence: 1, energy: (Instant::now(), 0.0) }
     }
 }
 

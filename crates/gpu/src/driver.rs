@@ -70,6 +70,19 @@ pub trait Driver: Send + Sync {
         Err(DriverError::NotSupported { call: "nvmlDeviceSetMigMode" })
     }
 
+    /// Which processes may have contexts on a GPU (`nvmlDeviceGetComputeMode`).
+    fn compute_mode(&self, uuid: &str) -> Result<ComputeMode, DriverError> {
+        let _ = uuid;
+        Err(DriverError::NotSupported { call: "nvmlDeviceGetComputeMode" })
+    }
+
+    /// Sets which processes may have contexts on a GPU. It needs an administrator, and lasts until the driver is loaded again
+    /// (`nvmlDeviceSetComputeMode`).
+    fn set_compute_mode(&self, uuid: &str, mode: ComputeMode) -> Result<(), DriverError> {
+        let _ = (uuid, mode);
+        Err(DriverError::NotSupported { call: "nvmlDeviceSetComputeMode" })
+    }
+
     /// Creates a GPU instance at a placement of the profile, and the compute instance that fills
     /// it.
     ///
@@ -114,6 +127,19 @@ pub trait Driver: Send + Sync {
         let _ = (uuid, cgroup, limits);
         Err(DriverError::Missing { call: "nvmlDeviceSetMemoryLimits_v1" })
     }
+}
+
+/// Which processes may have contexts on a GPU (`nvmlComputeMode_t`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ComputeMode {
+    /// Any.
+    Default,
+    /// One thread of one process; drivers of today treat it as [`ComputeMode::ExclusiveProcess`].
+    ExclusiveThread,
+    /// None.
+    Prohibited,
+    /// One process, such as the server of an MPS daemon.
+    ExclusiveProcess,
 }
 
 /// Limits of a cgroup's memory on a GPU, in bytes.

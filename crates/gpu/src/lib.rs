@@ -12,11 +12,15 @@ mod inventory;
 pub mod mig;
 pub mod nvml;
 mod pci_address;
+pub mod programs;
+mod root;
 pub mod xid;
 
 pub use char_devices::CharDevices;
 pub use describe::{DescribeError, describe};
-pub use driver::{Driver, DriverError, EventStream, GpuEvent, GpuEventKind, MemoryLimits};
+pub use driver::{
+    ComputeMode, Driver, DriverError, EventStream, GpuEvent, GpuEventKind, MemoryLimits,
+};
 pub use handle::DriverHandle;
 pub use inventory::{
     AddressingMode, Clique, DriverVersions, Fabric, FabricState, Gpu, GpuHealth, GpuProcess,

@@ -23,8 +23,8 @@ use std::sync::Arc;
 
 use crate::mig::{MigInstance, MigPlacement, MigProfile};
 use crate::{
-    Driver, DriverError, DriverVersions, EventStream, Gpu, GpuHealth, GpuProcess, MemoryLimits,
-    Mig, UnreadableGpu,
+    ComputeMode, Driver, DriverError, DriverVersions, EventStream, Gpu, GpuHealth, GpuProcess,
+    MemoryLimits, Mig, UnreadableGpu,
 };
 use library::Library;
 
@@ -97,6 +97,14 @@ impl Driver for Nvml {
 
     fn set_mig_mode(&self, uuid: &str, enabled: bool) -> Result<Mig, DriverError> {
         mig::set_mode(self.library.device_of(uuid)?, enabled)
+    }
+
+    fn compute_mode(&self, uuid: &str) -> Result<ComputeMode, DriverError> {
+        self.library.device_of(uuid)?.compute_mode()
+    }
+
+    fn set_compute_mode(&self, uuid: &str, mode: ComputeMode) -> Result<(), DriverError> {
+        self.library.device_of(uuid)?.set_compute_mode(mode)
     }
 
     fn create_mig(

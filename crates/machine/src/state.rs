@@ -90,6 +90,10 @@ pub struct GpuState {
     pub next_minor: Option<u32>,
     /// Minor number since such a change; `None`: that of the description.
     pub minor: Option<u32>,
+    /// Compute mode as NVML numbers it: which processes may have contexts; 0 is the default.
+    pub compute_mode: u32,
+    /// Time slice of its contexts, as `nvidia-smi compute-policy` numbers it: 0 is the default, 1 short, 2 medium, 3 long.
+    pub time_slice: u32,
     /// Return codes by function name, for calls that fail on this GPU.
     pub failing_calls: BTreeMap<String, u32>,
     /// Exceptional kernels by name; the duration of other kernels follows from their name.
@@ -199,14 +203,16 @@ impl State {
         std::fs::rename(&next, path).map_err(io)
     }
 
-    /// Applies a reboot of the machine: resets volatile counters, and removes processes and MIG
-    /// instances ([`MigState::reboot`]). Faults and the list of events stay.
+    /// Applies a reboot of the machine: resets volatile counters, compute mode and time slice, and removes processes
+    /// and MIG instances ([`MigState::reboot`]). Faults and the list of events stay.
     pub fn reboot(&mut self, machine: &Machine) {
         for gpu in self.gpus.values_mut() {
             gpu.ecc.volatile_corrected = 0;
             gpu.ecc.volatile_uncorrected = 0;
             gpu.processes = 0;
             gpu.minor = None;
+            gpu.compute_mode = 0;
+            gpu.time_slice = 0;
             if let Some(mig) = &machine.model.mig {
                 gpu.mig.reboot(mig);
             }

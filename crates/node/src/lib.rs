@@ -1,4 +1,4 @@
-//! What the programs of a node share: its paths, names of claims, files that survive a crash, and
+//! What the programs of a node share: its paths, names of claims, files that survive a crash, MPS daemons, and
 //! points at which tests crash them.
 
 #![forbid(unsafe_code)]
@@ -7,6 +7,7 @@ mod claim;
 pub mod failpoint;
 pub mod files;
 mod host_mount;
+pub mod mps;
 mod paths;
 
 pub use claim::ClaimRef;

@@ -140,6 +140,18 @@ Examples:
   octavo imex-daemon check    the pod's probe")]
     ImexDaemon(octavo_imex_daemon::ImexDaemonArgs),
 
+    /// Run the daemons of NVIDIA's Multi-Process Service (MPS) on a node
+    #[command(name = "mps-daemon")]
+    #[command(after_help = "\
+Each node whose GPUs are shared by MPS has a pod with this program. The node's agent says by files which
+daemons there are. The end of this program ends them and all programs that use them.
+
+Examples:
+  octavo mps-daemon run                               run the daemons until a signal
+  octavo mps-daemon run --driver-root /driver-root    with a driver that is mounted there
+  octavo mps-daemon check --served                    the pod's probe")]
+    MpsDaemon(octavo_mps_daemon::MpsDaemonArgs),
+
     /// Run a cluster on this machine: a real control plane, simulated GPU nodes
     Lab(Box<octavo_lab::LabArgs>),
 

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use octavo::logging::{self, LogProfile};
 use octavo::runtime::{client_runtime, server_runtime, with_tls};
+use octavo_mps_daemon::{MpsDaemonArgs, MpsDaemonCommand};
 
 use crate::cli::{Cli, Generated, Program, VersionForm, command};
 use crate::exit_status::ExitStatus;
@@ -35,6 +36,15 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Program::ImexDaemon(args) => {
             logging::start(cli.log, LogProfile::Daemon);
             with_tls(&client_runtime()?, octavo_imex_daemon::run(args))?;
+        }
+        // It becomes another program: no runtime.
+        Program::MpsDaemon(MpsDaemonArgs { command: MpsDaemonCommand::Enter(args) }) => {
+            logging::start(cli.log, LogProfile::Daemon);
+            octavo_mps_daemon::enter(&args)?;
+        }
+        Program::MpsDaemon(args) => {
+            logging::start(cli.log, LogProfile::Daemon);
+            client_runtime()?.block_on(octavo_mps_daemon::run(args))?;
         }
         Program::Lab(args) => {
             logging::start(cli.log, LogProfile::Command);

@@ -4,7 +4,7 @@
 //! - [`ScriptedApi`] answers each request with a function of the test, and records it.
 //! - [`eventually`] waits for a condition.
 //! - [`simulated_nvml`] and [`simulated_cuda`] are the simulated driver's libraries.
-//! - [`simulated_imex`] is its service for IMEX.
+//! - [`simulated_imex`] is its service for IMEX, [`simulated_program`] any other program of it.
 //! - [`Rng`] draws the same numbers for a seed on every machine.
 
 #![forbid(unsafe_code)]
@@ -20,4 +20,4 @@ pub use eventually::eventually;
 pub use fake_api::{FakeApi, Rules};
 pub use rng::Rng;
 pub use scripted_api::{Request, ScriptedApi, failure};
-pub use simulated::{simulated_cuda, simulated_imex, simulated_nvml};
+pub use simulated::{simulated_cuda, simulated_imex, simulated_nvml, simulated_program};

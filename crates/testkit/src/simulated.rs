@@ -29,6 +29,15 @@ pub fn simulated_imex() -> (PathBuf, PathBuf) {
     (beside("nvidia-imex"), beside("nvidia-imex-ctl"))
 }
 
+/// Another program of the driver, such as `nvidia-smi`. `cargo build` makes it.
+///
+/// # Panics
+///
+/// Without the program beside the test.
+pub fn simulated_program(name: &str) -> PathBuf {
+    beside(name)
+}
+
 /// Cargo puts libraries and programs beside the test or one folder above it.
 fn beside(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();

@@ -20,7 +20,7 @@ pub(super) struct Refused {
 }
 
 /// Typos, wrong types and values that would only fail on the node.
-pub(super) const REFUSED: [Refused; 47] = [
+pub(super) const REFUSED: [Refused; 48] = [
     set("agnet.enabled=true", "additional properties 'agnet' not allowed"),
     set("agent.tolerations[0].kye=x", "additional properties 'kye' not allowed"),
     set("imagePullSecrets[0]=x", "'/imagePullSecrets/0': got string, want object"),
@@ -35,6 +35,7 @@ pub(super) const REFUSED: [Refused; 47] = [
         "/agent/migManager/config/layouts/a/0': got string",
     ),
     set("agent.featureLabels=nodes", "'/agent/featureLabels': value must be one of"),
+    set("agent.mps.enabled=maybe", "'/agent/mps/enabled': got string, want boolean"),
     set("agent.mode=both", "'/agent/mode': value must be one of"),
     set(
         "agent.devicePlugin.config.fallbackStrategies={first}",
@@ -143,6 +144,27 @@ fn time_slicing_facts() -> Vec<Fact> {
     ]
 }
 
+/// The example with MPS: a pod with daemons on each node, which no update replaces.
+fn mps_facts() -> Vec<Fact> {
+    let daemons = "DaemonSet/octavo-mps-daemon";
+    let mount = "/spec/template/spec/containers/0/volumeMounts/0";
+    vec![
+        fact(daemons, "/spec/updateStrategy", json!({"type": "OnDelete"})),
+        fact(daemons, "/spec/template/spec/hostPID", json!(true)),
+        fact(daemons, "/spec/template/spec/automountServiceAccountToken", json!(false)),
+        fact(
+            daemons,
+            mount,
+            json!({"name": "mps", "mountPath": "/run/octavo/mps", "mountPropagation": "Bidirectional"}),
+        ),
+        fact(
+            daemons,
+            "/spec/template/spec/containers/0/command/3",
+            json!("--driver-root=/driver-root"),
+        ),
+    ]
+}
+
 /// The example with MIG devices: its layouts are a file of mig-parted.
 fn mixed_mig_facts() -> Vec<Fact> {
     let layouts = "mig-configs:
@@ -178,6 +200,7 @@ pub(super) fn expectation(values: &Path, objects: &[Value]) -> anyhow::Result<()
         "unavailable-values.yaml" => unavailable_facts(),
         "time-slicing-values.yaml" => time_slicing_facts(),
         "mixed-mig-values.yaml" => mixed_mig_facts(),
+        "mps-values.yaml" => mps_facts(),
         "nothing-values.yaml" => {
             ensure!(objects.is_empty(), "{name}: everything is off, yet objects are rendered");
             return Ok(());
@@ -392,6 +415,11 @@ fn every_value_facts() -> Vec<Fact> {
         ),
         fact("RoleBinding/octavo-gpus-scheduler", "/subjects/0/name", json!("gpu-scheduler")),
         fact("DaemonSet", "/spec/updateStrategy", json!({"type": "OnDelete"})),
+        fact(
+            "DaemonSet/octavo-gpus-mps-daemon",
+            "/spec/template/spec/containers/0/command/3",
+            json!("--driver-root=/driver-root/nvidia"),
+        ),
         fact("DeviceClass", "/spec/extendedResourceName", Value::Null),
         fact(POLICIES, KEPT, Value::Null),
         fact("ClusterRoleBinding", "/subjects/0/name", json!("gpu-agent")),

@@ -11,7 +11,7 @@ use super::{Finding, SourceFile};
 
 /// Rooms in the order in which data flows, each with the rooms it may use. `octavo` and `xtask`
 /// wire and check the others.
-const ALLOWED: [(&str, &[&str]); 34] = [
+const ALLOWED: [(&str, &[&str]); 36] = [
     ("machine", &[]),
     ("gpu", &["machine"]),
     ("cel", &[]),
@@ -53,11 +53,13 @@ const ALLOWED: [(&str, &[&str]); 34] = [
     ("controller", &["api", "kube-io"]),
     ("scheduler", &["api", "cel", "dra", "engine", "kube-io"]),
     ("imex-daemon", &["api", "kube-io"]),
+    ("mps-daemon", &["gpu", "node"]),
     ("view", &["api", "dra", "engine", "kube-io", "term"]),
     ("fake-gpu", &["machine"]),
     ("fake-nvml", &["machine", "fake-gpu"]),
     ("fake-cuda", &["machine", "fake-gpu"]),
     ("fake-imex", &["machine", "fake-gpu"]),
+    ("fake-programs", &["machine", "fake-gpu"]),
     ("probe", &["term"]),
     ("figure", &["term"]),
     ("research", &["agent", "figure", "gpu", "sim"]),

@@ -10,15 +10,20 @@ use octavo_cdi::{
 };
 use octavo_enforcement::backend::{Backend, EnforcedShare};
 use octavo_enforcement::share::share_folder;
+use octavo_node::mps::{MpsDaemonFolder, MpsFolder};
 use octavo_node::{NodePaths, beneath};
 
 use super::folder::device_name;
-use crate::checkpoint::{HeldDevice, HeldKind};
+use crate::checkpoint::{HeldDevice, HeldKind, HeldSharing};
 use crate::claims::KnownDevice;
 
 /// Sockets and folders of the driver's daemons.
 const SOCKETS: [&str; 3] =
-    ["/run/nvidia-persistenced/socket", "/run/nvidia-fabricmanager/socket", "/tmp/nvidia-mps"];
+    ["/run/nvidia-persistenced/socket", "/run/nvidia-fabricmanager/socket", MPS_PIPE];
+/// The folder in which CUDA looks for an MPS daemon.
+const MPS_PIPE: &str = "/tmp/nvidia-mps";
+/// Shared memory of a container.
+const SHM: &str = "/dev/shm";
 
 /// A device held by a claim, with the GPU properties that its containers need.
 #[derive(Clone, Debug)]
@@ -61,12 +66,20 @@ pub(crate) fn spec_for(
         own.add_missing(extra);
         devices.push(SpecDevice { name, container_edits: own });
     }
-    Spec {
-        cdi_version: VERSION.to_owned(),
-        kind: KIND.to_owned(),
-        devices,
-        container_edits: common_edits(paths, files, majors),
+    let mut container_edits = common_edits(paths, files, majors);
+    if cdi_devices.iter().any(|part| matches!(part.held.sharing, Some(HeldSharing::Mps(_)))) {
+        // A daemon of the host is not the claim's.
+        container_edits.mounts.retain(|mount| mount.container_path != MPS_PIPE);
     }
+    Spec { cdi_version: VERSION.to_owned(), kind: KIND.to_owned(), devices, container_edits }
+}
+
+/// Mounts for the clients of an MPS daemon.
+pub(crate) fn mps_mounts(daemon: &MpsDaemonFolder, pipe: &Path) -> [Mount; 2] {
+    [
+        Mount::read_only(&daemon.pipe(), pipe).for_sockets(),
+        Mount::read_only(&daemon.shm(), Path::new(SHM)).writable(),
+    ]
 }
 
 impl CdiDevice<'_> {
@@ -81,6 +94,14 @@ impl CdiDevice<'_> {
             HeldKind::Share(_) => self.held.share_id.as_deref(),
             HeldKind::Whole | HeldKind::Mig(_) => None,
         }
+    }
+
+    /// Adds the MPS daemon of its programs, if it has one, in the place where CUDA looks without a variable, too.
+    fn add_mps(&self, paths: &NodePaths, edits: &mut ContainerEdits) {
+        let Some(HeldSharing::Mps(mps)) = &self.held.sharing else { return };
+        let daemon = MpsFolder::below(&paths.run_root).daemon(&mps.daemon);
+        edits.env.push(format!("CUDA_MPS_PIPE_DIRECTORY={MPS_PIPE}"));
+        edits.mounts.extend(mps_mounts(&daemon, Path::new(MPS_PIPE)));
     }
 
     /// Edits with the nodes that its class adds.
@@ -102,10 +123,12 @@ impl CdiDevice<'_> {
                 ContainerEdits::default()
             };
             edits.device_nodes.splice(0..0, [gpu_node, gpu_instance, compute_instance]);
+            self.add_mps(paths, &mut edits);
             return edits;
         }
         let mut edits = drm_edits(paths, &self.gpu.pci);
         edits.device_nodes.insert(0, gpu_node);
+        self.add_mps(paths, &mut edits);
         let (Some(share_id), HeldKind::Share(share)) = (self.share(), &self.held.kind) else {
             return edits;
         };

@@ -10,7 +10,9 @@ use super::format::{Checkpointed, ClaimRecord};
 use crate::node::PreparedDevice;
 
 /// Newest version of the format. Readers reject newer versions.
-const VERSION: u64 = 4;
+const VERSION: u64 = 5;
+/// The version before time slices and MPS.
+const FOURTH_VERSION: u64 = 4;
 /// The version before device nodes of classes.
 const THIRD_VERSION: u64 = 3;
 /// The version before memory enforcement.
@@ -82,6 +84,37 @@ pub(crate) struct HeldDevice {
     /// Device nodes that the class of the request adds.
     #[serde(default, skip_serializing_if = "DeviceNodesConfig::is_empty")]
     pub(crate) extra_nodes: DeviceNodesConfig,
+    /// How the claim's containers share the device, if its config says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) sharing: Option<HeldSharing>,
+}
+
+/// How the containers of a claim share a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum HeldSharing {
+    /// In turns of another length than the driver's default, by the number that `nvidia-smi compute-policy` has for it: 1 short, 2
+    /// medium, 3 long.
+    TimeSlice(u8),
+    /// Concurrently, under an MPS daemon.
+    Mps(HeldMps),
+}
+
+/// The MPS daemon of a device. Devices with the same daemon have the same values but for the memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct HeldMps {
+    /// Name of the daemon's folder.
+    pub(crate) daemon: String,
+    /// Most of the GPU's threads for each client, in percent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) active_thread_percentage: Option<u8>,
+    /// Most memory of the device for each client, in MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) memory_limit_mib: Option<u64>,
+    /// Whether clients of several users use one server.
+    #[serde(default)]
+    pub(crate) multi_user: bool,
 }
 
 /// Enforcement of a share: decided when the share is prepared, and fixed for its life.
@@ -201,8 +234,11 @@ impl Checkpointed for Record {
         let is_first = self.state != RecordState::Preparing
             && self.prepared_at.is_none()
             && self.devices.iter().all(is_plain);
-        if self.devices.iter().any(|device| !device.extra_nodes.is_empty()) {
+        if self.has_sharing() {
             return VERSION;
+        }
+        if self.devices.iter().any(|device| !device.extra_nodes.is_empty()) {
+            return FOURTH_VERSION;
         }
         match self.devices.iter().any(|device| device.terms.is_some()) {
             true => THIRD_VERSION,
@@ -237,6 +273,11 @@ impl Record {
             HeldKind::Mig(mig) if mig.is_dynamic => Some((device, mig)),
             _ => None,
         })
+    }
+
+    /// Whether the claim's containers share any device by time slices or MPS.
+    pub(crate) fn has_sharing(&self) -> bool {
+        self.devices.iter().any(|device| device.sharing.is_some())
     }
 
     /// Whether any device is a MIG instance, dynamic or not.

@@ -5,8 +5,8 @@ use octavo_enforcement::backend::BackendKind;
 use octavo_node::ClaimRef;
 
 use super::{
-    Damage, HeldDevice, HeldKind, HeldMig, HeldShare, HeldTerms, MadeMig, Record, RecordState,
-    Store, decode, encode,
+    Damage, HeldDevice, HeldKind, HeldMig, HeldMps, HeldShare, HeldSharing, HeldTerms, MadeMig,
+    Record, RecordState, Store, decode, encode,
 };
 
 fn record(uid: &str, boot_id: &str) -> Record {
@@ -116,6 +116,29 @@ fn nodes_of_a_class_need_the_fourth_version() {
 }
 
 #[test]
+fn time_slices_and_mps_need_the_fifth_version() {
+    let mut held = record("u", "boot");
+    held.devices[0].sharing = Some(HeldSharing::TimeSlice(3));
+    let text = encode(&held);
+    assert!(text.starts_with("{\"version\":5,"), "{text}");
+    let part = r#""sharing":{"timeSlice":3}}]}}"#;
+    assert!(text.ends_with(part), "its form is fixed for version 5: {text}");
+    assert_eq!(decode(text.as_bytes(), "u"), Ok(held.clone()));
+    held.devices[0].sharing = Some(HeldSharing::Mps(HeldMps {
+        daemon: "c-u-0".to_owned(),
+        active_thread_percentage: Some(40),
+        memory_limit_mib: Some(2048),
+        multi_user: true,
+    }));
+    let text = encode(&held);
+    let part = r#""sharing":{"mps":{"daemon":"c-u-0","activeThreadPercentage":40,"memoryLimitMib":2048,"multiUser":true}}}]}}"#;
+    assert!(text.ends_with(part), "its form is fixed for version 5: {text}");
+    assert_eq!(decode(text.as_bytes(), "u"), Ok(held));
+    let older = text.replacen("\"version\":5", "\"version\":4", 1);
+    assert_eq!(decode::<Record>(older.as_bytes(), "u"), Err(Damage::Changed));
+}
+
+#[test]
 fn no_change_of_one_byte_goes_unseen() {
     let text = encode(&record("u", "boot"));
     for at in 0..text.len() {
@@ -131,7 +154,7 @@ fn no_change_of_one_byte_goes_unseen() {
         Err(Damage::Changed),
         "under another name"
     );
-    let future = text.replace("\"version\":1", "\"version\":5");
+    let future = text.replace("\"version\":1", "\"version\":6");
     assert_eq!(decode::<Record>(future.as_bytes(), "u"), Err(Damage::FutureVersion));
 }
 

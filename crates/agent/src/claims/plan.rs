@@ -1,10 +1,10 @@
 //! From an allocated claim to its record, or a refusal. No I/O.
 
 mod amounts;
+mod sharing;
 
 use octavo_api::config::{
-    ConfigMismatch, DecodedConfig, DeviceNodesConfig, DeviceType, OpaqueConfig, Sharing, TimeSlice,
-    decode_entries, device_nodes_for, for_request, for_share,
+    ConfigMismatch, DeviceNodesConfig, DeviceType, decode_entries, device_nodes_for, for_share,
 };
 use octavo_api::{Refusal, names};
 use octavo_dra::Quantity;
@@ -12,6 +12,7 @@ use octavo_gpu::mig::{MigPlacement, MigProfile};
 use octavo_node::files::is_plain_name;
 
 pub(crate) use amounts::FULL_TIME;
+pub(super) use sharing::daemon_prefix;
 
 use super::enforcement::undecided;
 use super::{AllocatedClaim, AllocatedDevice, Allocation, DeviceKind, Devices};
@@ -31,14 +32,14 @@ pub(super) fn plan(
     let Some(allocation) = &claim.allocation else {
         return Err(Refusal::NotAllocated { claim: name });
     };
-    let ours: Vec<_> = ours(allocation).collect();
-    if ours.is_empty() {
+    let results: Vec<_> = ours(allocation).collect();
+    if results.is_empty() {
         return Err(Refusal::NothingForDriver { claim: name, driver: names::DRIVER.to_owned() });
     }
     let configs = decode_entries(&allocation.configs, names::DRIVER, parse_bytes).map_err(
         |(source, error)| Refusal::InvalidConfig { source_name: source.object(), error },
     )?;
-    let held = ours.into_iter().map(|result| {
+    let held = results.iter().map(|&result| {
         if result.pool != node {
             return Err(Refusal::OtherNode {
                 pool: result.pool.clone(),
@@ -47,13 +48,7 @@ pub(super) fn plan(
             });
         }
         let mut device = held(&claim.claim.uid, result, devices, node)?;
-        let device_type = match device.kind {
-            HeldKind::Mig(_) => DeviceType::Mig,
-            // This includes a share of all memory: its config is valid but has no effect.
-            HeldKind::Whole | HeldKind::Share(_) if result.share_id.is_some() => DeviceType::Share,
-            HeldKind::Whole | HeldKind::Share(_) => DeviceType::Gpu,
-        };
-        check_config(&configs, result, device_type)?;
+        sharing::check(&configs, result, &device.kind)?;
         device.extra_nodes = device_nodes_for(&configs, &result.request);
         if let HeldKind::Share(_) = device.kind {
             let config = for_share(&configs, &result.request).map_err(mismatched)?;
@@ -61,16 +56,26 @@ pub(super) fn plan(
         }
         Ok(device)
     });
-    let record = Record {
+    let mut record = Record {
         claim: claim.claim.clone(),
         boot_id: boot_id.to_owned(),
         state: RecordState::Prepared,
         prepared_at: None,
         devices: held.collect::<Result<_, _>>()?,
     };
-    let is_preparing = record.dynamic_mig().next().is_some();
+    sharing::decide(&mut record, &configs, results.iter().copied())?;
+    let is_preparing = record.has_sharing() || record.dynamic_mig().next().is_some();
     let state = if is_preparing { RecordState::Preparing } else { RecordState::Prepared };
     Ok(Record { state, ..record })
+}
+
+/// The type of a device for configs. A share of all of a GPU is one for them, too: the config of a share is valid there.
+fn device_type(kind: &HeldKind, result: &AllocatedDevice) -> DeviceType {
+    match kind {
+        HeldKind::Mig(_) => DeviceType::Mig,
+        HeldKind::Whole | HeldKind::Share(_) if result.share_id.is_some() => DeviceType::Share,
+        HeldKind::Whole | HeldKind::Share(_) => DeviceType::Gpu,
+    }
 }
 
 /// The allocation's devices of this driver.
@@ -160,6 +165,7 @@ pub(super) fn held(
         kind,
         terms: None,
         extra_nodes: DeviceNodesConfig::default(),
+        sharing: None,
     })
 }
 
@@ -183,30 +189,6 @@ pub(super) fn mig(
 /// The request without its subrequest, as the kubelet expects it.
 pub(crate) fn parent_request(request: &str) -> &str {
     request.split_once('/').map_or(request, |(parent, _)| parent)
-}
-
-/// Refuses unsupported configs: ignoring one silently is worse than an error.
-fn check_config(
-    configs: &[DecodedConfig],
-    result: &AllocatedDevice,
-    device_type: DeviceType,
-) -> Result<(), Refusal> {
-    let unsupported = |what: &str| {
-        Err(Refusal::NotYetSupported { request: result.request.clone(), what: what.to_owned() })
-    };
-    let config = for_request(configs, &result.request, device_type).map_err(mismatched)?;
-    let sharing = match config {
-        Some(OpaqueConfig::Gpu(config)) => &config.sharing,
-        Some(OpaqueConfig::MigDevice(config)) => &config.sharing,
-        _ => return Ok(()),
-    };
-    match sharing {
-        None | Some(Sharing::TimeSlicing(TimeSlice::Default)) => Ok(()),
-        Some(Sharing::TimeSlicing(_)) => {
-            unsupported("a time slice other than Default (sharing.timeSlicingConfig.interval)")
-        }
-        Some(Sharing::Mps(_)) => unsupported("MPS (sharing.strategy)"),
-    }
 }
 
 /// The refusal of a config for another device type.

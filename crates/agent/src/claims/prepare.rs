@@ -82,6 +82,8 @@ impl Inner {
             self.recreate_instances(&record, &missing).await?;
             (*must_report, is_written) = (true, false);
         }
+        let record = self.holds().get(&record.claim.uid).map_or(record, |hold| hold.record);
+        self.ensure_daemons(&record).await?;
         self.write(&record.claim, !is_written).await
     }
 

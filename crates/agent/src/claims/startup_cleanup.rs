@@ -38,6 +38,7 @@ impl Inner {
                 tracing::error!(node = %self.node, %error, "the search for unclaimed instances failed");
             }
         }
+        self.end_unclaimed_daemons().await;
         self.report_missing_instances().await;
         *is_cleaned_up = true;
     }

@@ -8,9 +8,11 @@ mod mig;
 mod mig_faults;
 mod modules;
 mod parts;
+mod plugin_daemons;
 mod random;
 mod refusals;
 mod shares;
+mod sharing;
 mod withheld;
 
 use std::time::{Duration, Instant};

@@ -28,16 +28,17 @@ impl Inner {
         self.release(&claim.uid).await
     }
 
-    /// Releases a claim in this order: spec, shares with their frozen containers, instances, record, memory.
+    /// Releases a claim in this order: spec, shares with their frozen containers, sharing, instances, record, memory.
     ///
-    /// If an instance cannot be destroyed, the record stays and the claim keeps its devices. The caller holds the
+    /// If an instance cannot be destroyed or a mode not be reset, the record stays and the claim keeps its devices. The caller holds the
     /// claim's lock.
     pub(super) async fn release(self: &Arc<Self>, uid: &str) -> Result<(), Refusal> {
         let record = self.holds().get(uid).map(|hold| hold.record);
         let devices = self.devices();
         let instances = record.as_ref().map(|record| instances_of(record, devices.as_deref()));
         let instances = instances.unwrap_or_default();
-        let is_last = instances.is_empty();
+        let has_sharing = |record: &Record| record.has_sharing() || record.is_unresolved();
+        let is_last = instances.is_empty() && !record.as_ref().is_some_and(has_sharing);
         let (inner, released) = (Arc::clone(self), uid.to_owned());
         self.files(uid, move || {
             inner.remove_spec(&released)?;
@@ -45,6 +46,7 @@ impl Inner {
         })
         .await?;
         let Some(record) = record.filter(|_| !is_last) else { return Ok(()) };
+        self.unshare(&record).await?;
         self.destroy(&record.claim, instances).await?;
         let (inner, released) = (Arc::clone(self), uid.to_owned());
         self.files(uid, move || inner.remove_record(&released)).await

@@ -35,6 +35,28 @@ impl Claims {
         self.inner.holds().holders(parts)
     }
 
+    /// Makes a GPU exclusive to one process, or no longer. The node does not pass to another agent meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// The driver is closed, or refuses.
+    pub(crate) async fn set_exclusive(&self, uuid: &str, is_exclusive: bool) -> Result<(), String> {
+        let closed = || "the driver is closed".to_owned();
+        let Some(permit) = self.inner.gate.enter().await else { return Err(closed()) };
+        let Ok(turn) = self.inner.modes.turn_or_lock(uuid).await else { return Err(closed()) };
+        let uuid = uuid.to_owned();
+        let task = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            let done = if is_exclusive {
+                turn.make_exclusive(&uuid)
+            } else {
+                turn.reset_compute_mode(&uuid)
+            };
+            done.map_err(|error| format!("GPU {uuid}: {error}"))
+        });
+        task.await.unwrap_or_else(|error| Err(error.to_string()))
+    }
+
     /// Gives a GPU another layout of MIG devices, in its turn. The node does not pass to another agent meanwhile.
     ///
     /// # Errors

@@ -15,7 +15,9 @@ use octavo_api::plugin_config::{DeviceIds, DeviceList, ExtraNodes, ImexChannel, 
 use octavo_kubelet_api::device_plugin::v1beta1::{
     CdiDevice, ContainerAllocateResponse, DeviceSpec, Mount,
 };
+use octavo_node::mps::MpsFolder;
 
+use super::mps;
 use super::resources::{GpuPart, PluginDevice, Resource};
 use crate::compute_domain::CHANNELS;
 
@@ -78,6 +80,8 @@ pub(crate) struct NodeFacts<'a> {
     pub(crate) has_channel: bool,
     /// CDI classes of other device nodes that the settings ask for and the node has.
     pub(crate) extra_classes: &'a [&'static str],
+    /// Files of MPS daemons.
+    pub(crate) mps: &'a MpsFolder,
     /// A name that no earlier answer had.
     pub(crate) answer_id: String,
 }
@@ -95,7 +99,7 @@ pub(crate) fn answer(
 ) -> Result<ContainerAllocateResponse, AllocationError> {
     let devices = devices(resource, ids)?;
     let fails = config.sharing.as_ref().is_some_and(|it| it.fail_requests_greater_than_one);
-    if resource.is_shared && fails && ids.len() > 1 {
+    if resource.sharing.is_some() && fails && ids.len() > 1 {
         let (resource, count) = (resource.name.clone(), ids.len());
         return Err(AllocationError::SeveralOfShared { resource, count });
     }
@@ -109,6 +113,7 @@ pub(crate) fn answer(
     let has_channel = config.imex != ImexChannel::None && node.has_channel;
     let mut answer = ContainerAllocateResponse::default();
     by_cdi(&mut answer, &names, has_channel, config, node);
+    mps::add_client(&mut answer, resource, &parts, node.mps);
     for nodes in &config.extra_nodes {
         let variable = match nodes {
             ExtraNodes::Gdrcopy => "NVIDIA_GDRCOPY",

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use octavo_api::plugin_config::{Decoded, LabelSettings, PluginConfig, SETTINGS, SharingStrategy};
+use octavo_api::plugin_config::{Decoded, LabelSettings, PluginConfig, SETTINGS};
 use tokio::sync::watch;
 
 use super::PluginInput;
@@ -59,11 +59,6 @@ impl ConfigFollower {
                 if !warnings.is_empty() {
                     problems.add("PluginConfigWithoutEffect", warnings.join("; "));
                 }
-                if config.sharing.as_ref().is_some_and(|it| it.strategy == SharingStrategy::Mps) {
-                    let note = "sharing.mps is not served: no MPS daemon would run; use sharing.timeSlicing, or shares by resource claims";
-                    problems.add(invalid, note.to_owned());
-                    return None;
-                }
                 if let Some(note) = self.unusual_file(&config) {
                     problems.add(invalid, note);
                     return None;
@@ -110,7 +105,7 @@ impl ConfigFollower {
             _ => None,
         };
         let mps = (config.mps_root != defaults.mps_root)
-            .then_some("flags.mpsRoot has no effect: sharing.mps is not served");
+            .then_some("flags.mpsRoot has no effect: files of MPS daemons are in octavo/mps of the agent's runRoot");
         labels.into_iter().chain(mps)
     }
 }

@@ -6,15 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use octavo_api::plugin_config::{ImexChannel, PluginConfig};
+use octavo_api::plugin_config::{ImexChannel, PluginConfig, SharingStrategy};
 use octavo_cdi::{DriverFiles, Majors};
 use octavo_gpu::{CharDevices, Inventory};
 use octavo_kubelet_api::device_plugin::v1beta1::ContainerAllocateResponse;
 use octavo_node::NodePaths;
+use octavo_node::mps::MpsFolder;
 use tokio::sync::watch;
 
 use super::allocation::{self, AllocationError, NodeFacts};
 use super::cdi_specs::{self, SpecSource};
+use super::mps;
+use super::mps_owner::{PluginDaemons, WantedDaemons};
 use super::preference;
 use super::resources::{GpuPart, Resource, resources};
 use crate::compute_domain::CHANNELS;
@@ -52,6 +55,8 @@ struct Facts {
     dev_root: String,
     /// Whether IMEX channel 0 exists.
     has_channel: bool,
+    /// Files of MPS daemons.
+    mps: MpsFolder,
 }
 
 impl Offer {
@@ -91,6 +96,7 @@ impl Offer {
             extra_classes: &self.facts.extra_classes,
             dev_root: &self.facts.dev_root,
             has_channel: self.facts.has_channel,
+            mps: &self.facts.mps,
             answer_id: format!("{:x}-{number}", now.as_nanos()),
         };
         allocation::answer(resource, ids, &self.config, &node)
@@ -133,6 +139,9 @@ pub(crate) struct Follower {
     pub(crate) input: watch::Receiver<PluginInput>,
     /// Parts of GPUs that are not offered, because they are about to change; `None` until that is known.
     pub(crate) closed: watch::Receiver<Option<ClosedParts>>,
+    /// The MPS daemons that the offer needs, and what they are.
+    pub(crate) daemons: watch::Sender<WantedDaemons>,
+    pub(crate) daemon_state: watch::Receiver<PluginDaemons>,
     pub(crate) offers: watch::Sender<Arc<Offer>>,
     pub(crate) problems: watch::Sender<Problems>,
     pub(crate) metrics: Arc<PluginMetrics>,
@@ -149,6 +158,7 @@ impl Follower {
             let is_offering = self.input.borrow_and_update().is_offering;
             let mut problems = Problems::default();
             if !is_offering {
+                self.want(WantedDaemons::new());
                 self.send(Offer::default());
             } else if let (Some(config), Some(closed)) = (config, closed)
                 && let Some(offer) =
@@ -164,6 +174,7 @@ impl Follower {
                 Ok(()) = self.configs.changed() => {}
                 Ok(()) = self.input.changed() => {}
                 Ok(()) = self.closed.changed() => {}
+                Ok(()) = self.daemon_state.changed() => {}
                 () = sleep_for(look) => {}
             }
         }
@@ -189,7 +200,7 @@ impl Follower {
 
     /// The present offer; `None`: the GPUs are not known yet.
     fn offer(
-        &self,
+        &mut self,
         snapshot: &Snapshot,
         closed: &ClosedParts,
         config: PluginConfig,
@@ -212,7 +223,50 @@ impl Follower {
             }
         };
         let resources = without(found, &closed.uuids(&inventory));
+        let resources = self.with_daemons(resources, &inventory, problems);
         Some(Offer { inventory, config, resources, facts, answers: AtomicU64::new(0) })
+    }
+
+    /// The resources, with devices as unhealthy whose MPS daemon does not serve them.
+    fn with_daemons(
+        &mut self,
+        resources: Vec<Resource>,
+        inventory: &Inventory,
+        problems: &mut Problems,
+    ) -> Vec<Resource> {
+        match mps::daemons(&resources, inventory) {
+            Ok(daemons) => self.want(daemons),
+            Err(problem) => {
+                problems.add("PluginConfigInvalid", problem);
+                self.want(WantedDaemons::new());
+            }
+        }
+        let state = self.daemon_state.borrow_and_update();
+        let serve = |mut resource: Resource| {
+            let is_mps = resource.sharing == Some(SharingStrategy::Mps);
+            let unserved: Vec<bool> = resource
+                .devices
+                .iter()
+                .map(|device| {
+                    let name = mps::daemon_name(&resource, &device.part);
+                    let is_other = state.leaving.contains(&device.part.uuid);
+                    is_other || (is_mps && !state.ready.contains(&name))
+                })
+                .collect();
+            for (device, is_unserved) in resource.devices.iter_mut().zip(unserved) {
+                device.is_healthy &= !is_unserved;
+            }
+            resource
+        };
+        resources.into_iter().map(serve).collect()
+    }
+
+    fn want(&self, daemons: WantedDaemons) {
+        self.daemons.send_if_modified(|old| {
+            let is_new = *old != daemons;
+            *old = daemons;
+            is_new
+        });
     }
 
     /// The last resources. Devices that are gone, or whose GPU is not well, are unhealthy.
@@ -272,6 +326,7 @@ impl Follower {
             extra_classes: extra.keys().copied().collect(),
             dev_root: dev_root(paths),
             has_channel,
+            mps: MpsFolder::below(&paths.run_root),
         })
     }
 }

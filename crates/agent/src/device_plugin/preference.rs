@@ -43,7 +43,7 @@ pub(crate) fn preferred(
         .collect();
     let wanted = size.saturating_sub(required.len()).min(free.len());
     let is_whole = resource.devices.iter().all(|device| device.part.instance.is_none());
-    let chosen = if is_whole && !resource.is_shared {
+    let chosen = if is_whole && resource.sharing.is_none() {
         linked(inventory, &required, &free, wanted)
     } else {
         spread(resource, policy, &mut free, wanted)
@@ -60,7 +60,7 @@ fn spread<'a>(
     wanted: usize,
 ) -> Vec<&'a PluginDevice> {
     let place = |device: &'a PluginDevice| -> &'a str {
-        if resource.is_shared { &device.part.uuid } else { &device.part.gpu }
+        if resource.sharing.is_some() { &device.part.uuid } else { &device.part.gpu }
     };
     // Devices in use, and those taken by this choice, by place.
     let mut in_use: BTreeMap<&str, usize> = BTreeMap::new();

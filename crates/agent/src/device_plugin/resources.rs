@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use octavo_api::plugin_config::{MigStrategy, PluginConfig};
+use octavo_api::plugin_config::{MigStrategy, PluginConfig, SharingStrategy};
 use octavo_gpu::mig::{MigComputeInstance, MigInstance};
 use octavo_gpu::{Gpu, Inventory};
 
@@ -28,8 +28,8 @@ pub(crate) struct Resource {
     pub(crate) name: String,
     /// Its devices, in order of GPU, MIG device and replica. Never empty.
     pub(crate) devices: Vec<PluginDevice>,
-    /// Whether several containers share each of its devices.
-    pub(crate) is_shared: bool,
+    /// How several containers share each of its devices; `None`: they do not.
+    pub(crate) sharing: Option<SharingStrategy>,
 }
 
 /// A device of a resource. The replicas of a shared device are devices of their own.
@@ -147,7 +147,7 @@ pub(crate) fn mig_resource(profile: &str) -> String {
 fn replicated(name: String, devices: Vec<PluginDevice>, config: &PluginConfig) -> Resource {
     let sharing = config.sharing.as_ref();
     let Some((sharing, shared)) = sharing.and_then(|it| Some((it, it.of(&name)?))) else {
-        return Resource { name, devices, is_shared: false };
+        return Resource { name, devices, sharing: None };
     };
     let replicas = devices.iter().flat_map(|device| {
         (0..shared.replicas).map(|replica| PluginDevice {
@@ -155,7 +155,11 @@ fn replicated(name: String, devices: Vec<PluginDevice>, config: &PluginConfig) -
             ..device.clone()
         })
     });
-    Resource { name: sharing.offered_name(&name), devices: replicas.collect(), is_shared: true }
+    Resource {
+        name: sharing.offered_name(&name),
+        devices: replicas.collect(),
+        sharing: Some(sharing.strategy),
+    }
 }
 
 /// Whether all devices of the node can have one name.

@@ -1,6 +1,7 @@
 //! One GPU's turn: nothing else changes its MIG mode or its instances meanwhile. All calls of the driver block.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -21,6 +22,8 @@ pub(crate) struct GpuTurn {
     pub(super) _lock: KeyedGuard,
     pub(super) driver: Arc<dyn Driver>,
     pub(super) node: String,
+    /// The driver's root, as this process sees it.
+    pub(super) driver_root: PathBuf,
     /// Whether the GPU's MIG mode changes only with a reset.
     pub(super) is_fixed: bool,
     pub(super) minors: Arc<MovedMinors>,

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use super::node_settings::NodeSettings;
 use crate::claims::Claims;
 use crate::config::{Mode, NodeConfig};
-use crate::device_plugin::{self, Offer, PluginInput, PluginState};
+use crate::device_plugin::{self, Offer, PluginDaemons, PluginInput, PluginState};
 use crate::node::DraDriver;
 use crate::pause::sleep_for;
 use crate::problems::{self, Problems};
@@ -47,6 +47,8 @@ pub(super) struct Offering {
     pub(super) listed: watch::Receiver<Arc<Offer>>,
     /// When the list was last seen with devices.
     pub(super) listed_at: Option<Instant>,
+    /// MPS daemons of listed devices.
+    pub(super) daemons: watch::Receiver<PluginDaemons>,
 }
 
 /// What keeps a node from being in its mode.
@@ -100,7 +102,11 @@ impl NodeMode {
     /// Serves claims at once where nothing of a device plugin has a GPU. Otherwise none is prepared until that is so.
     pub(super) async fn begin(&self) {
         self.claims.lend();
-        if self.config.mode == Mode::Dra && plugin_obstacle(&self.config).await.is_none() {
+        let has_daemons = device_plugin::has_daemons(&self.config.paths);
+        if self.config.mode == Mode::Dra
+            && !has_daemons
+            && plugin_obstacle(&self.config).await.is_none()
+        {
             self.claims.take_back();
         }
     }
@@ -146,7 +152,7 @@ impl NodeMode {
     }
 
     async fn offer_slices(&mut self) -> Option<Obstacle> {
-        let Offering { slices, plugin, listed, listed_at } = &mut self.offering;
+        let Offering { slices, plugin, listed, listed_at, daemons } = &mut self.offering;
         set(plugin, |plugin| plugin.is_offering = false);
         if *slices.borrow() == Some(true) {
             return None;
@@ -156,6 +162,11 @@ impl NodeMode {
             return Some(Obstacle::Withdrawal);
         }
         let mut obstacle = plugin_obstacle(&self.config).await;
+        // The GPUs of a daemon are exclusive to it.
+        let are_gone = daemons.borrow().are_gone();
+        if obstacle.is_none() && (!are_gone || device_plugin::has_daemons(&self.config.paths)) {
+            obstacle = Some(Obstacle::Withdrawal);
+        }
         let is_recent = listed_at.is_some_and(|time| time.elapsed() < WITHDRAWAL_TIME);
         if is_recent && matches!(obstacle, Some(Obstacle::OtherPlugin(_))) {
             obstacle = Some(Obstacle::Withdrawal);

@@ -3,16 +3,18 @@
 //! ```text
 //! labels of the node --> mode -----+--> whether slices have devices
 //!                                  +--> device plugin's offer --> sockets
+//!                                  |         +--> MPS daemons of shared resources
 //! config files ----> settings -----+--> labels of GPU feature discovery
 //! labels of the node --> layout ------> MIG devices, and parts of GPUs that are not offered meanwhile
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 use kube::Client;
 use octavo_kube_io::events::Events;
+use octavo_node::mps::MpsFolder;
 use tokio::sync::watch;
 
 use super::mig_manager::MigManager;
@@ -22,9 +24,13 @@ use super::publish_loop::PublishInputs;
 use super::serving::ActivePeriod;
 use crate::claims::Claims;
 use crate::config::FeatureLabels;
-use crate::device_plugin::{self, AllocationCounter, ConfigFollower, Follower, PluginInput};
+use crate::device_plugin::{
+    self, AllocationCounter, ConfigFollower, Follower, MpsOwner, PluginDaemons, PluginInput,
+    WantedDaemons,
+};
 use crate::feature_labels::{LabelFollower, LabelWriter};
 use crate::mig_layout::ClosedParts;
+use crate::mps::MpsDaemons;
 use crate::problems::{self, Problems};
 
 impl NodeAgent {
@@ -46,12 +52,30 @@ impl NodeAgent {
         let (closed, closed_changes) = watch::channel(nothing);
         let (slices, permitted) = watch::channel(None);
         let (plugin, input) = watch::channel(PluginInput::default());
+        let (wanted_daemons, daemons) = watch::channel(WantedDaemons::new());
+        let (daemon_sender, daemon_state) = watch::channel(PluginDaemons::default());
+        let owner = MpsOwner {
+            paths: self.config.paths.clone(),
+            claims: claims.clone(),
+            daemons: MpsDaemons::new(MpsFolder::below(&self.config.paths.run_root)),
+            wanted: daemons,
+            state: daemon_sender,
+            problems: problems(),
+            dropped: BTreeSet::new(),
+        };
+        period.spawn(owner.run());
         let (offers, listed) = watch::channel(Arc::default());
         let mode = NodeMode {
             config: Arc::clone(&self.config),
             client: client.clone(),
             claims: claims.clone(),
-            offering: Offering { slices, plugin, listed: listed.clone(), listed_at: None },
+            offering: Offering {
+                slices,
+                plugin,
+                listed: listed.clone(),
+                listed_at: None,
+                daemons: daemon_state.clone(),
+            },
             problems: problems(),
         };
         mode.begin().await;
@@ -70,6 +94,8 @@ impl NodeAgent {
             configs: config_changes.clone(),
             input: input.clone(),
             closed: closed_changes.clone(),
+            daemons: wanted_daemons,
+            daemon_state,
             offers,
             problems: problems(),
             metrics: Arc::clone(&self.shared.metrics.plugin),

@@ -142,6 +142,12 @@ pub(super) const NODES: &[Reason] = &[
         "Wait for them, or delete the pods that the message names.",
     ),
     row(
+        "MpsDaemonStays",
+        EVENT,
+        "An MPS daemon is no longer wanted, and pods or programs still use it.",
+        "Wait for them, or delete the pods that the message names. Its GPUs are not given to others meanwhile.",
+    ),
+    row(
         "PluginConfigInvalid",
         EVENT,
         "The device plugin's config cannot be used, so the last good one stays.",

@@ -189,6 +189,12 @@ pub(super) const REFUSALS: &[Reason] = &[
         "Delete the pod so that it is scheduled again. `nvidia-smi mig -lgipp` lists the placements.",
     ),
     row(
+        "MpsNotReady",
+        REFUSAL,
+        "The claim's MPS daemon does not run yet, or does not end.",
+        "Wait: the kubelet retries. If it lasts, see the pod of `octavo mps-daemon` on the node, which the chart's `agent.mps.enabled` creates.",
+    ),
+    row(
         "NotAllocated",
         REFUSAL,
         "The claim has no allocation.",
@@ -219,6 +225,18 @@ pub(super) const REFUSALS: &[Reason] = &[
         REFUSAL,
         "Other shares of the GPU leave too little of it. The GPU is overallocated.",
         ONE_SCHEDULER,
+    ),
+    row(
+        "SharingNotReset",
+        REFUSAL,
+        "A GPU did not get back its time slice or its compute mode.",
+        "Wait: the kubelet retries. If it lasts, run `nvidia-smi compute-policy -l` and `nvidia-smi -q -d COMPUTE` on the node.",
+    ),
+    row(
+        "SharingNotSet",
+        REFUSAL,
+        "A GPU did not get the time slice or the compute mode that the claim asks for.",
+        "Wait: the kubelet retries. If it lasts, see whether the driver's root has `nvidia-smi`.",
     ),
     row(
         "Storage",

@@ -1,4 +1,5 @@
-//! Modes that callers can set. They apply to this copy of the library until it is shut down.
+//! Modes that callers can set. Persistence applies to this copy of the library until it is shut down, the compute mode to the
+//! GPU until it is reset.
 
 use std::ffi::c_uint;
 
@@ -18,18 +19,27 @@ gpu_calls! {
     }
 
     fn nvmlDeviceGetComputeMode(gpu, mode: Out<sys::nvmlComputeMode_t>) {
-        mode.put(gpu.settings.compute_mode)
-    }
-
-    fn nvmlDeviceSetComputeMode(gpu, mode: sys::nvmlComputeMode_t) {
-        gpu.settings.compute_mode =
-            within(mode, sys::nvmlComputeMode_enum_NVML_COMPUTEMODE_COUNT)?;
-        Ok(())
+        mode.put(gpu.state.compute_mode)
     }
 
     fn nvmlDeviceGetVirtualizationMode(gpu, mode: Out<sys::nvmlGpuVirtualizationMode_t>) {
         let _ = gpu;
         mode.put(sys::nvmlGpuVirtualizationMode_NVML_GPU_VIRTUALIZATION_MODE_NONE)
+    }
+}
+
+machine_calls! {
+    fn nvmlDeviceSetComputeMode(
+        session,
+        device: sys::nvmlDevice_t,
+        mode: sys::nvmlComputeMode_t,
+    ) {
+        let gpu = session.place("nvmlDeviceSetComputeMode", device)?;
+        let mode = within(mode, sys::nvmlComputeMode_enum_NVML_COMPUTEMODE_COUNT)?;
+        session.change_state(gpu, &mut |_, state| {
+            state.compute_mode = mode;
+            Ok(())
+        })
     }
 }
 

@@ -156,7 +156,7 @@ impl Session {
         self.state.state().gpus.get(&gpu).unwrap_or(&self.healthy_state)
     }
 
-    /// Changes the state of a GPU for all processes on the machine.
+    /// Changes MIG mode or instances of a GPU for all processes on the machine.
     pub(crate) fn change<T>(
         &mut self,
         gpu: u32,

@@ -59,6 +59,8 @@ pub(super) type Out<T> = unsafe extern "C" fn(*mut T) -> nvmlReturn_t;
 pub(super) type KeyedOut<K, T> = unsafe extern "C" fn(K, *mut T) -> nvmlReturn_t;
 /// Function that returns one value for two keys, usually a device first.
 pub(super) type TwoKeyedOut<D, K, T> = unsafe extern "C" fn(D, K, *mut T) -> nvmlReturn_t;
+/// Function that sets a number of a device.
+pub(super) type DeviceSet = unsafe extern "C" fn(nvmlDevice_t, c_uint) -> nvmlReturn_t;
 /// Function that returns two values about a device.
 pub(super) type DeviceOutPair<A, B> =
     unsafe extern "C" fn(nvmlDevice_t, *mut A, *mut B) -> nvmlReturn_t;
@@ -113,6 +115,15 @@ pub(super) fn two_keyed_out<D, K, T>(
     // SAFETY: keys are numbers or handles of this library, `value` is exclusive and initialised;
     // see the module.
     unsafe { (call.function)(first, second, value) }
+}
+
+pub(super) fn device_set(
+    call: Call<DeviceSet>,
+    device: nvmlDevice_t,
+    value: c_uint,
+) -> nvmlReturn_t {
+    // SAFETY: `device` is a handle of this library; see the module.
+    unsafe { (call.function)(device, value) }
 }
 
 pub(super) fn device_out_pair<A, B>(

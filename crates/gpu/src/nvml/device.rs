@@ -6,7 +6,7 @@ use nvml_wrapper_sys::bindings as sys;
 
 use super::call::{self, Call, call};
 use super::library::Library;
-use crate::{DriverError, PciAddress};
+use crate::{ComputeMode, DriverError, PciAddress};
 
 /// A GPU of a library. NVML's handles live until shutdown, and return an error code if their GPU is
 /// gone.
@@ -159,6 +159,37 @@ impl<'l> Device<'l> {
         let (now, pending): (c_uint, c_uint) =
             self.get_pair(call!(self.library, nvmlDeviceGetMigMode)?, (0, 0))?;
         Ok((now != 0, pending != 0))
+    }
+
+    /// Which processes may have contexts.
+    pub(super) fn compute_mode(self) -> Result<ComputeMode, DriverError> {
+        let call = call!(self.library, nvmlDeviceGetComputeMode)?;
+        match self.get(call, sys::nvmlComputeMode_enum_NVML_COMPUTEMODE_DEFAULT)? {
+            sys::nvmlComputeMode_enum_NVML_COMPUTEMODE_DEFAULT => Ok(ComputeMode::Default),
+            sys::nvmlComputeMode_enum_NVML_COMPUTEMODE_EXCLUSIVE_THREAD => {
+                Ok(ComputeMode::ExclusiveThread)
+            }
+            sys::nvmlComputeMode_enum_NVML_COMPUTEMODE_PROHIBITED => Ok(ComputeMode::Prohibited),
+            sys::nvmlComputeMode_enum_NVML_COMPUTEMODE_EXCLUSIVE_PROCESS => {
+                Ok(ComputeMode::ExclusiveProcess)
+            }
+            _ => Err(DriverError::NotSupported { call: call.name }),
+        }
+    }
+
+    pub(super) fn set_compute_mode(self, mode: ComputeMode) -> Result<(), DriverError> {
+        let call = call!(self.library, nvmlDeviceSetComputeMode)?;
+        let mode = match mode {
+            ComputeMode::Default => sys::nvmlComputeMode_enum_NVML_COMPUTEMODE_DEFAULT,
+            ComputeMode::ExclusiveThread => {
+                sys::nvmlComputeMode_enum_NVML_COMPUTEMODE_EXCLUSIVE_THREAD
+            }
+            ComputeMode::Prohibited => sys::nvmlComputeMode_enum_NVML_COMPUTEMODE_PROHIBITED,
+            ComputeMode::ExclusiveProcess => {
+                sys::nvmlComputeMode_enum_NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
+            }
+        };
+        self.library.check(call.name, call::device_set(call, self.handle, mode))
     }
 
     /// Calls a function that returns one value. A versioned structure starts as `initial`.

@@ -1,11 +1,9 @@
 //! Finds the driver's library.
 
-use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags};
-
 use crate::DriverError;
+use crate::root::find_in;
 
 /// Name of the management library, as programs ask the loader for it.
 pub const LIBRARY_NAME: &str = "libnvidia-ml.so.1";
@@ -55,20 +53,7 @@ pub fn find_library(driver_root: &Path) -> Result<PathBuf, DriverError> {
 }
 
 fn find_under(root: &Path) -> Option<PathBuf> {
-    let root = fs::open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-    let root = root.ok()?;
-    let paths = LIBRARY_FOLDERS.iter().map(|folder| Path::new(folder).join(LIBRARY_NAME));
-    paths.into_iter().find_map(|path| resolve(&root, &path))
-}
-
-/// The plain file that a path leads to. The kernel resolves links with `root` as `/`: those of a driver elsewhere are
-/// absolute, and must not lead to files of this process's own root.
-fn resolve(root: &OwnedFd, path: &Path) -> Option<PathBuf> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let file = fs::openat2(root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT).ok()?;
-    let is_file = FileType::from_raw_mode(fs::fstat(&file).ok()?.st_mode) == FileType::RegularFile;
-    let name = is_file.then(|| format!("/proc/self/fd/{}", file.as_raw_fd()))?;
-    std::fs::read_link(name).ok()
+    find_in(root, &LIBRARY_FOLDERS, LIBRARY_NAME)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at what it did not expect")]
 
+mod compute_mode;
 mod events;
 mod faults;
 mod inventory;

@@ -212,7 +212,7 @@ fn apply(
     Ok(ActionResult::Changed(done.to_owned()))
 }
 
-/// Resets all state of a GPU except its MIG mode and instances, which are not faults.
+/// Resets all state of a GPU except its modes and instances, which are not faults.
 fn heal(state: &mut State, index: u32) {
     let Some(gpu) = state.gpus.remove(&index) else { return };
     let mut mig = gpu.mig;
@@ -221,13 +221,17 @@ fn heal(state: &mut State, index: u32) {
             inner.processes = 0;
         }
     }
-    if mig != octavo_machine::MigState::default() {
-        state.gpus.insert(index, GpuState { mig, ..GpuState::default() });
+    let (compute_mode, time_slice) = (gpu.compute_mode, gpu.time_slice);
+    let well = GpuState { mig, compute_mode, time_slice, ..GpuState::default() };
+    if well != GpuState::default() {
+        state.gpus.insert(index, well);
     }
 }
 
 fn reset(machine: &Machine, gpu: &mut GpuState) {
     gpu.processes = 0;
+    gpu.compute_mode = 0;
+    gpu.time_slice = 0;
     gpu.ecc.volatile_corrected = 0;
     gpu.ecc.volatile_uncorrected = 0;
     if let Some(mig) = &machine.model.mig {

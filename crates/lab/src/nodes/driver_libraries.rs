@@ -9,6 +9,9 @@ const MANAGEMENT_FILE: &str = "liboctavo_fake_nvml.so";
 /// File name of the CUDA library in cargo's output.
 const CUDA_FILE: &str = "liboctavo_fake_cuda.so";
 
+/// File names of the driver's programs that do something on simulated nodes.
+pub(crate) const PROGRAMS: [&str; 2] = ["nvidia-smi", "nvidia-cuda-mps-control"];
+
 /// File names of the programs of the IMEX service.
 pub(crate) const IMEX_PROGRAMS: [&str; 2] = ["nvidia-imex", "nvidia-imex-ctl"];
 
@@ -19,8 +22,8 @@ pub(crate) struct DriverLibraries {
     pub(crate) management: PathBuf,
     /// `libcuda.so.1`, loaded by programs in containers.
     pub(crate) cuda: PathBuf,
-    /// The folder with the [`IMEX_PROGRAMS`]; `None` if it was not found.
-    pub(crate) imex: Option<PathBuf>,
+    /// The folder with the [`PROGRAMS`] and the [`IMEX_PROGRAMS`].
+    pub(crate) programs: PathBuf,
 }
 
 /// Finds the driver libraries. The management library is `named`, or lies beside the `octavo`
@@ -34,9 +37,9 @@ pub(crate) fn find(named: Option<&Path>, octavo: &Path) -> anyhow::Result<Driver
         None => find_near(octavo, MANAGEMENT_FILE)?,
     };
     let near = |name| find_near(&management, name).or_else(|_| find_near(octavo, name));
-    // Machines without a fabric need none.
-    let imex = near(IMEX_PROGRAMS[0]).ok().and_then(|path| Some(path.parent()?.to_owned()));
-    Ok(DriverLibraries { cuda: near(CUDA_FILE)?, imex, management })
+    let cuda = near(CUDA_FILE)?;
+    let programs = near(PROGRAMS[0])?.parent().map(Path::to_owned).unwrap_or_default();
+    Ok(DriverLibraries { management, cuda, programs })
 }
 
 /// Finds a library beside a file, or in the `deps` folder there.
@@ -72,10 +75,12 @@ mod tests {
         assert!(message.contains(CUDA_FILE), "{message}");
         let cuda = folder.path().join(CUDA_FILE);
         std::fs::write(&cuda, "").unwrap();
+        let message = find(None, &octavo).unwrap_err().to_string();
+        assert!(message.contains(PROGRAMS[0]), "{message}");
+        std::fs::write(folder.path().join(PROGRAMS[0]), "").unwrap();
         let found = find(None, &octavo).unwrap();
-        assert_eq!(found, DriverLibraries { management: below.clone(), cuda, imex: None });
-        std::fs::write(folder.path().join(IMEX_PROGRAMS[0]), "").unwrap();
-        assert_eq!(find(None, &octavo).unwrap().imex.as_deref(), Some(folder.path()));
+        let programs = folder.path().to_owned();
+        assert_eq!(found, DriverLibraries { management: below.clone(), cuda, programs });
         let beside = folder.path().join(MANAGEMENT_FILE);
         std::fs::write(&beside, "").unwrap();
         assert_eq!(find(None, &octavo).unwrap().management, beside);

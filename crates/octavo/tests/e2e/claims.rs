@@ -2,8 +2,8 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, ResourceExt as _};
+use kube::ResourceExt as _;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use octavo_lab::Component;
 use serde_json::{Value, json};
 
@@ -11,21 +11,6 @@ use crate::testbed::{Testbed, claim, eventually, pod};
 
 fn config(parameters: &Value) -> Value {
     json!([{"requests": ["gpu"], "opaque": {"driver": "gpu.nvidia.com", "parameters": parameters}}])
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_config_that_cannot_act_yet_is_refused_in_status_and_event() {
-    let testbed = Testbed::up("gh200=1").await;
-    let parameters = json!({
-        "apiVersion": "resource.nvidia.com/v1beta1",
-        "kind": "GpuConfig",
-        "sharing": {"strategy": "MPS", "mpsConfig": {"defaultActiveThreadPercentage": 50}},
-    });
-    testbed.pod_with_claim("mps", &config(&parameters)).await;
-    let condition = refusal(&testbed, "mps").await;
-    assert_eq!(condition["reason"], "NotYetSupported", "{condition}");
-    assert!(condition["message"].as_str().unwrap().contains("MPS"), "{condition}");
-    assert!(event(&testbed, "mps", "NotYetSupported").await.contains("MPS"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -143,21 +128,6 @@ async fn refusal(testbed: &Testbed, claim: &str) -> Value {
         let devices = claim["status"]["devices"].as_array()?;
         let conditions = devices.iter().filter_map(|device| device["conditions"].as_array());
         conditions.flatten().find(|condition| condition["status"] == "False").cloned()
-    })
-    .await
-}
-
-/// Waits for an event about the claim with this reason, and returns its note.
-async fn event(testbed: &Testbed, claim: &str, reason: &str) -> String {
-    let events: Api<k8s_openapi::api::events::v1::Event> =
-        Api::default_namespaced(testbed.client.clone());
-    eventually(&format!("an event {reason} about claim {claim}"), || async {
-        let events = events.list(&ListParams::default()).await.ok()?;
-        events.into_iter().find_map(|event| {
-            let about = event.regarding.as_ref()?.name.as_deref()? == claim;
-            let wanted = about && event.reason.as_deref() == Some(reason);
-            event.note.filter(|_| wanted)
-        })
     })
     .await
 }

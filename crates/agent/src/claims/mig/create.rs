@@ -66,7 +66,7 @@ impl Inner {
         let made = match self.write_record(&record.claim).await {
             Ok(()) => {
                 failpoint::hit("mig.intended");
-                self.make(record, &own, &mut asked, devices).await
+                self.make_and_share(record, &own, &mut asked, devices).await
             }
             Err(refusal) => Err(refusal),
         };
@@ -76,6 +76,26 @@ impl Inner {
             tracing::warn!(node = %self.node, claim = %record.claim, %error, "a half-made claim could not be rolled back; it is retried");
         }
         made
+    }
+
+    /// Creates the instances of a new claim, and sets what its containers share.
+    async fn make_and_share(
+        self: &Arc<Self>,
+        record: &Record,
+        own: &FormerInstances,
+        asked: &mut BTreeSet<String>,
+        devices: &Devices,
+    ) -> Result<(), Refusal> {
+        self.make(record, own, asked, devices).await?;
+        let Some(ClaimHold { record, .. }) = self.holds().get(&record.claim.uid) else {
+            return Ok(());
+        };
+        if !record.has_sharing() {
+            return Ok(());
+        }
+        let shared = record.devices.iter().filter(|held| held.sharing.is_some());
+        asked.extend(shared.map(|held| held.device.clone()));
+        self.share(&record).await
     }
 
     /// Rolls back a claim that cannot be completed. Only instances that the driver was asked for can be the claim's;

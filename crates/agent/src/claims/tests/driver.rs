@@ -9,7 +9,8 @@ use octavo_gpu::mig::{
     MigComputeInstance, MigInstance, MigPlacement, MigProfile, MigShape, MigVariant,
 };
 use octavo_gpu::{
-    Driver, DriverError, DriverVersions, EventStream, Gpu, GpuHealth, Mig, UnreadableGpu,
+    ComputeMode, Driver, DriverError, DriverVersions, EventStream, Gpu, GpuHealth, Mig,
+    UnreadableGpu,
 };
 
 use crate::claims::DeviceKind;
@@ -42,6 +43,8 @@ pub(super) struct Card {
     pub(super) is_in_use: bool,
     /// Whether the kernel has no files of its instances' capabilities.
     pub(super) lacks_capabilities: bool,
+    /// Whether one process alone may have contexts.
+    pub(super) is_exclusive: bool,
     /// How often the mode was changed.
     pub(super) switches: u32,
     /// Minor number that the next change of the mode gives it, and the one that it has then.
@@ -221,6 +224,19 @@ impl Driver for MigDriver {
 
     fn minor(&self, uuid: &str) -> Result<u32, DriverError> {
         Ok(self.with(uuid, |card| card.minor(uuid)))
+    }
+
+    fn compute_mode(&self, uuid: &str) -> Result<ComputeMode, DriverError> {
+        let state = self.begin("compute mode", uuid)?;
+        let is_exclusive = state.gpus.get(uuid).is_some_and(|card| card.is_exclusive);
+        Ok(if is_exclusive { ComputeMode::ExclusiveProcess } else { ComputeMode::Default })
+    }
+
+    fn set_compute_mode(&self, uuid: &str, mode: ComputeMode) -> Result<(), DriverError> {
+        let mut state = self.begin("compute mode", uuid)?;
+        let card = state.gpus.get_mut(uuid).expect("is there");
+        card.is_exclusive = mode == ComputeMode::ExclusiveProcess;
+        Ok(())
     }
 
     fn set_mig_mode(&self, uuid: &str, enabled: bool) -> Result<Mig, DriverError> {

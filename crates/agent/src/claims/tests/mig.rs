@@ -209,8 +209,6 @@ async fn configs_and_shares_of_instances_are_checked() {
     };
     let claim = with_config("GpuConfig", serde_json::json!(null));
     assert_eq!(claims.prepare(&claim).await.expect_err("other").reason(), "ConfigMismatch");
-    let claim = with_config("MigDeviceConfig", serde_json::json!({"strategy": "MPS"}));
-    assert_eq!(claims.prepare(&claim).await.expect_err("MPS").reason(), "NotYetSupported");
     let claim = node.allocate_with("a", &[SMALL], |claim| {
         claim["status"]["allocation"]["devices"]["results"][0]["shareID"] = "s".into();
     });

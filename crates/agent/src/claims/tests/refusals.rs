@@ -51,16 +51,7 @@ async fn what_is_not_allocated_here_is_refused() {
 }
 
 #[tokio::test]
-async fn what_cannot_act_yet_is_refused_and_not_dropped() {
-    let sharing =
-        json!({"strategy": "MPS", "mpsConfig": {"defaultPinnedDeviceMemoryLimit": "10Gi"}});
-    let (reason, text) = refused(with_config(gpu_config(&sharing))).await;
-    assert_eq!(reason, "NotYetSupported");
-    assert!(text.contains("MPS (sharing.strategy)") && text.contains("request-0"), "{text}");
-    let sharing = json!({"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}});
-    let (reason, text) = refused(with_config(gpu_config(&sharing))).await;
-    assert_eq!(reason, "NotYetSupported");
-    assert!(text.contains("sharing.timeSlicingConfig.interval"), "{text}");
+async fn a_config_for_another_type_of_device_is_refused() {
     let mig = json!({"apiVersion": "resource.nvidia.com/v1beta1", "kind": "MigDeviceConfig"});
     let (reason, _) = refused(with_config(mig)).await;
     assert_eq!(reason, "ConfigMismatch");

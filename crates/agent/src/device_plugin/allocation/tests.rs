@@ -25,6 +25,7 @@ fn answered(
         extra_classes: if config.extra_nodes.is_empty() { &[] } else { &["gds"] },
         dev_root: "/run/driver/",
         has_channel: true,
+        mps: &MpsFolder::at("/run/octavo/mps".into()),
         answer_id: "1-0".to_owned(),
     };
     answer(&resource(config), ids, config, &node)
@@ -116,6 +117,28 @@ fn replicas_of_one_gpu_are_one_device() {
     let refused = answered(&[id(0), id(1)], &replicas(SharingStrategy::Mps)).unwrap_err();
     assert!(refused.to_string().contains("2 of nvidia.com/gpu are requested"), "{refused}");
     assert!(answered(&[id(1)], &replicas(SharingStrategy::Mps)).is_ok());
+}
+
+#[test]
+fn a_replica_under_mps_is_a_client_of_the_daemon_of_its_resource() {
+    let id = format!("{}::1", testing::uuid(0));
+    let found = answer_for(std::slice::from_ref(&id), &replicas(SharingStrategy::Mps));
+    let pipe = found.envs.get("CUDA_MPS_PIPE_DIRECTORY").map(String::as_str);
+    assert_eq!(pipe, Some("/mps/nvidia.com/gpu/pipe"));
+    let mounts: Vec<_> = found
+        .mounts
+        .iter()
+        .map(|it| (it.host_path.as_str(), it.container_path.as_str(), it.read_only))
+        .collect();
+    let folder = "/run/octavo/mps/r-nvidia.com-gpu";
+    let wanted = [
+        (format!("{folder}/pipe"), "/mps/nvidia.com/gpu/pipe", false),
+        (format!("{folder}/shm"), "/dev/shm", false),
+    ];
+    let wanted: Vec<_> = wanted.iter().map(|(host, own, ro)| (host.as_str(), *own, *ro)).collect();
+    assert_eq!(mounts, wanted);
+    let sliced = answer_for(&[id], &replicas(SharingStrategy::TimeSlicing));
+    assert!(sliced.mounts.is_empty() && sliced.envs.is_empty());
 }
 
 #[test]

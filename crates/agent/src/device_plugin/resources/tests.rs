@@ -34,7 +34,7 @@ fn gpus_are_one_resource_in_order_of_index_with_uuid_and_numa_node() {
     health.insert(testing::uuid(1), GpuState::default());
     let found = resources(&inventory, &health, &PluginConfig::default()).unwrap();
     let [resource] = &found[..] else { panic!("{found:?}") };
-    assert_eq!((resource.name.as_str(), resource.is_shared), ("nvidia.com/gpu", false));
+    assert_eq!((resource.name.as_str(), resource.sharing), ("nvidia.com/gpu", None));
     let device = &resource.devices[0];
     assert_eq!((device.id.clone(), device.numa_node), (testing::uuid(0), Some(0)));
     assert_eq!((device.part.index.as_str(), device.is_healthy), ("0", true));

@@ -27,6 +27,7 @@ struct Fixture {
     mode: NodeMode,
     has_slices: Arc<AtomicBool>,
     offers: watch::Sender<Arc<Offer>>,
+    daemon_state: watch::Sender<PluginDaemons>,
 }
 
 impl Fixture {
@@ -70,16 +71,18 @@ impl Fixture {
             (200, list)
         });
         let (offers, listed) = watch::channel(Arc::default());
+        let (daemon_state, daemons) = watch::channel(PluginDaemons::default());
         let offering = Offering {
             slices: watch::channel(None).0,
             plugin: watch::channel(PluginInput::default()).0,
             listed,
             listed_at: None,
+            daemons,
         };
         let problems = watch::channel(Problems::default()).0;
         let client = api.client();
         let mode = NodeMode { config: Arc::new(config), client, claims, offering, problems };
-        Self { folder, mode, has_slices, offers }
+        Self { folder, mode, has_slices, offers, daemon_state }
     }
 
     async fn step(&mut self, mode: Mode) -> Option<Obstacle> {
@@ -159,6 +162,23 @@ async fn resources_are_listed_once_no_slice_is_left_and_withdrawn_first() {
     node.set_pods(&["a"]);
     assert!(matches!(node.step(Mode::Dra).await, Some(Obstacle::Pods(_))));
     assert_eq!(node.offers(), (Some(false), false));
+}
+
+#[tokio::test]
+async fn mps_daemons_of_the_plugin_end_before_claims_get_their_gpus() {
+    let mut node = Fixture::new();
+    let left = node.folder.path().join("run/octavo/mps/r-nvidia.com-gpu");
+    fs::create_dir_all(&left).unwrap();
+    node.mode.begin().await;
+    assert!(node.mode.claims.is_lent());
+    assert_eq!(node.step(Mode::Dra).await, Some(Obstacle::Withdrawal), "one of an earlier agent");
+    fs::remove_dir(&left).unwrap();
+    node.daemon_state.send_modify(|state| state.asked.extend(["r-nvidia.com-gpu".to_owned()]));
+    assert_eq!(node.step(Mode::Dra).await, Some(Obstacle::Withdrawal), "one that is wanted");
+    assert!(node.mode.claims.is_lent());
+    node.daemon_state.send_replace(PluginDaemons::default());
+    assert_eq!(node.step(Mode::Dra).await, None);
+    assert!(!node.mode.claims.is_lent());
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use octavo_machine::Machine;
 
 use super::proc_files::has_channels;
 use super::tree::Tree;
-use crate::nodes::driver_libraries::{DriverLibraries, IMEX_PROGRAMS};
+use crate::nodes::driver_libraries::{DriverLibraries, IMEX_PROGRAMS, PROGRAMS};
 
 /// Folder of the libraries, of the machine description and of its state.
 pub(super) const LIBRARY_DIR: &str = "driver/usr/lib64";
@@ -30,13 +30,9 @@ const OTHER_LIBRARIES: &[(&str, &str)] = &[
 /// Libraries that programs open by their full version only.
 const PRIVATE_LIBRARIES: &[&str] = &["libnvidia-gpucomp"];
 
-const PROGRAMS: &[&str] = &[
-    "nvidia-cuda-mps-control",
-    "nvidia-cuda-mps-server",
-    "nvidia-debugdump",
-    "nvidia-persistenced",
-    "nvidia-smi",
-];
+/// Programs that only have to be there.
+const OTHER_PROGRAMS: &[&str] =
+    &["nvidia-cuda-mps-server", "nvidia-debugdump", "nvidia-persistenced"];
 
 /// Firmware images: one for Turing, one for later architectures. Every driver has both.
 const FIRMWARE: &[&str] = &["gsp_ga10x.bin", "gsp_tu10x.bin"];
@@ -67,20 +63,18 @@ pub(super) fn write(
         tree.file(libraries.join(&name), &placeholder(&name))?;
     }
     let programs = Path::new("driver/usr/bin");
-    for program in PROGRAMS {
+    for program in OTHER_PROGRAMS {
         let script = format!(
             "#!/bin/sh\necho '{program}: a stand-in of a simulated node; it does nothing' >&2\n\
              exit 1\n"
         );
         tree.program(programs.join(program), &script)?;
     }
-    if has_channels(machine) {
-        let folder = sources.imex.as_deref().context(
-            "no nvidia-imex beside octavo: a machine with a fabric needs it; run `cargo build` in Octavo's repository",
+    let imex = IMEX_PROGRAMS.iter().filter(|_| has_channels(machine));
+    for name in PROGRAMS.iter().chain(imex) {
+        link_or_copy(&sources.programs.join(name), &tree.path(&programs.join(name))).context(
+            "the driver's programs lie beside octavo; run `cargo build` in Octavo's repository",
         )?;
-        for name in IMEX_PROGRAMS {
-            link_or_copy(&folder.join(name), &tree.path(&programs.join(name)))?;
-        }
     }
     let firmware = Path::new("driver/lib/firmware/nvidia").join(version);
     for name in FIRMWARE {

@@ -21,13 +21,16 @@ impl Node {
         let file = |name: &str| {
             let path = folder.path().join(name);
             fs::write(&path, "the simulated library").unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
             path
         };
-        file("nvidia-imex-ctl");
+        for program in ["nvidia-cuda-mps-control", "nvidia-imex", "nvidia-imex-ctl"] {
+            file(program);
+        }
         let libraries = DriverLibraries {
             management: file("library.so"),
             cuda: file("cuda.so"),
-            imex: file("nvidia-imex").parent().map(Path::to_owned),
+            programs: file("nvidia-smi").parent().unwrap().to_owned(),
         };
         Self { folder, libraries }
     }

@@ -1,0 +1,183 @@
+//! Time slices and MPS daemons of claims: set before a claim's containers start, and undone after they have ended.
+//!
+//! ```text
+//! prepare:   intent on disk -> compute mode, time slice -> daemon -> record, CDI spec
+//! unprepare: CDI spec removed -> daemon ended -> compute mode, time slice -> record removed
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use octavo_api::Refusal;
+use octavo_node::ClaimRef;
+use octavo_node::mps::MpsSpec;
+
+use super::Inner;
+use super::plan::daemon_prefix;
+use crate::checkpoint::{HeldDevice, HeldKind, HeldSharing, Record};
+use crate::gpu_mode::{GpuTurn, SharingError};
+
+impl Inner {
+    /// Sets what a claim's containers share. Its MIG instances exist.
+    pub(super) async fn share(self: &Arc<Self>, record: &Record) -> Result<(), Refusal> {
+        let node = &self.node;
+        let failed = |held: &HeldDevice, error: &SharingError| Refusal::SharingNotSet {
+            device: held.device.clone(),
+            problem: error.to_string(),
+            node: node.clone(),
+        };
+        for held in &record.devices {
+            match (&held.sharing, &held.kind) {
+                (Some(HeldSharing::TimeSlice(slice)), _) => {
+                    let slice = *slice;
+                    self.on_gpu(record, held, move |turn, uuid| turn.set_time_slice(uuid, slice))
+                        .await?
+                        .map_err(|error| failed(held, &error))?;
+                }
+                // The mode of a GPU with MIG devices would bind the programs of the other ones.
+                (Some(HeldSharing::Mps(_)), HeldKind::Whole) => {
+                    self.on_gpu(record, held, GpuTurn::make_exclusive)
+                        .await?
+                        .map_err(|error| failed(held, &error))?;
+                }
+                _ => {}
+            }
+        }
+        self.ensure_daemons(record).await
+    }
+
+    /// Waits until the MPS daemons of a claim run.
+    pub(super) async fn ensure_daemons(&self, record: &Record) -> Result<(), Refusal> {
+        for (name, spec) in daemons(record) {
+            self.mps
+                .ensure(&name, &spec)
+                .await
+                .map_err(|error| self.mps_refusal(record, &error))?;
+        }
+        Ok(())
+    }
+
+    /// Undoes what a claim's containers shared. They have ended.
+    pub(super) async fn unshare(self: &Arc<Self>, record: &Record) -> Result<(), Refusal> {
+        for name in self.daemons_of(record) {
+            self.mps.end(&name).await.map_err(|error| self.mps_refusal(record, &error))?;
+        }
+        for held in &record.devices {
+            // A damaged record does not say what was set.
+            let is_whole = held.kind.is_whole() && !held.admin_access && !held.uuid.is_empty();
+            let is_unknown = record.is_unresolved() && is_whole;
+            let has_slice = is_unknown || matches!(held.sharing, Some(HeldSharing::TimeSlice(_)));
+            let has_mode =
+                is_unknown || (is_whole && matches!(held.sharing, Some(HeldSharing::Mps(_))));
+            if !has_slice && !has_mode {
+                continue;
+            }
+            let done = self.on_gpu(record, held, move |turn, uuid| {
+                if has_slice {
+                    turn.reset_time_slice(uuid)?;
+                }
+                if has_mode { turn.reset_compute_mode(uuid) } else { Ok(()) }
+            });
+            match done.await {
+                Ok(Ok(())) => {}
+                // Nothing says that anything was set.
+                _ if is_unknown => {}
+                Ok(Err(error)) => {
+                    return Err(Refusal::SharingNotReset {
+                        device: held.device.clone(),
+                        problem: error.to_string(),
+                        node: self.node.clone(),
+                    });
+                }
+                Err(refusal) => return Err(refusal),
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends MPS daemons of claims that no longer exist, as after a record was lost.
+    pub(super) async fn end_unclaimed_daemons(self: &Arc<Self>) {
+        let names = match self.mps.folder().names() {
+            Ok(names) => names,
+            Err(error) => {
+                tracing::warn!(node = %self.node, %error, "the MPS daemons of claims are unknown");
+                return;
+            }
+        };
+        let held: BTreeSet<String> =
+            self.holds().uids().iter().map(|uid| daemon_prefix(uid)).collect();
+        let is_unclaimed = |name: &&String| {
+            is_of_claim(name) && !held.iter().any(|prefix| name.starts_with(prefix))
+        };
+        for name in names.iter().filter(is_unclaimed) {
+            let spec = self.mps.folder().daemon(name).spec().ok().flatten().unwrap_or_default();
+            if let Err(error) = self.mps.end(name).await {
+                tracing::warn!(node = %self.node, daemon = name, %error, "an MPS daemon that no claim has stays");
+                continue;
+            }
+            for uuid in spec.devices.into_iter().filter(|uuid| uuid.starts_with("GPU-")) {
+                let Ok(turn) = self.modes.turn_or_lock(&uuid).await else { continue };
+                let gpu = uuid.clone();
+                let reset = move || turn.reset_compute_mode(&gpu);
+                if let Ok(Err(error)) = tokio::task::spawn_blocking(reset).await {
+                    tracing::warn!(node = %self.node, gpu = uuid, %error, "a GPU stays exclusive to one process");
+                }
+            }
+            tracing::info!(node = %self.node, daemon = name, "ended an MPS daemon that no claim has");
+        }
+    }
+
+    /// Names of the MPS daemons that a claim has, or may have.
+    fn daemons_of(&self, record: &Record) -> BTreeSet<String> {
+        let prefix = daemon_prefix(&record.claim.uid);
+        let known = self.mps.folder().names().unwrap_or_default();
+        let found = known.into_iter().filter(|name| name.starts_with(&prefix));
+        found.chain(daemons(record).into_keys()).collect()
+    }
+
+    async fn on_gpu<T: Send + 'static>(
+        &self,
+        record: &Record,
+        held: &HeldDevice,
+        work: impl FnOnce(&GpuTurn, &str) -> T + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let claim: &ClaimRef = &record.claim;
+        let turn = self.modes.turn(&held.uuid, claim).await?;
+        let uuid = held.uuid.clone();
+        self.blocking(claim, move || work(&turn, &uuid)).await
+    }
+
+    fn mps_refusal(&self, record: &Record, error: &crate::mps::MpsError) -> Refusal {
+        Refusal::MpsNotReady {
+            claim: record.claim.to_string(),
+            problem: error.to_string(),
+            node: self.node.clone(),
+        }
+    }
+}
+
+/// Whether a daemon's name is one of a claim's.
+fn is_of_claim(name: &str) -> bool {
+    name.starts_with("c-")
+}
+
+/// The MPS daemons of a record, by name. A MIG device that does not exist yet is in none.
+fn daemons(record: &Record) -> BTreeMap<String, MpsSpec> {
+    let mut daemons: BTreeMap<String, MpsSpec> = BTreeMap::new();
+    for held in &record.devices {
+        let Some(HeldSharing::Mps(mps)) = &held.sharing else { continue };
+        let uuid = match &held.kind {
+            HeldKind::Mig(mig) => match &mig.made {
+                Some(made) => made.uuid.clone(),
+                None => continue,
+            },
+            HeldKind::Whole | HeldKind::Share(_) => held.uuid.clone(),
+        };
+        let daemon = daemons.entry(mps.daemon.clone()).or_default();
+        daemon.active_thread_percentage = mps.active_thread_percentage;
+        daemon.multi_user = mps.multi_user;
+        daemon.memory_limits_mib.extend(mps.memory_limit_mib.map(|limit| (uuid.clone(), limit)));
+        daemon.devices.push(uuid);
+    }
+    daemons
+}

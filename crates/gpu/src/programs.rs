@@ -1,0 +1,186 @@
+//! Programs of the driver, run from its root.
+//!
+//! They run in this process's own root, with the driver's libraries: those of the driver need no more than the C library of any
+//! Linux of the last ten years.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::nvml::find_library;
+use crate::root::find_in;
+
+/// Folders below the root, in search order.
+const FOLDERS: [&str; 7] = [
+    "usr/bin",
+    "bin",
+    "usr/sbin",
+    "sbin",
+    "usr/local/bin",
+    // Some clouds mount the driver here.
+    "usr/local/nvidia/bin",
+    "opt/bin",
+];
+
+/// Interval of looks at a running program.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// Why a program of the driver did nothing.
+#[derive(Debug)]
+pub enum ProgramError {
+    /// The driver's root does not have it.
+    Missing {
+        /// Its name.
+        name: &'static str,
+        /// The root.
+        root: PathBuf,
+    },
+    /// It cannot be started or watched.
+    Io {
+        /// Its path.
+        path: PathBuf,
+        /// Error of the system.
+        error: io::Error,
+    },
+    /// It did not end in time, and was killed.
+    Timeout {
+        /// Its name.
+        name: &'static str,
+        /// The time.
+        after: Duration,
+    },
+    /// It failed.
+    Failed {
+        /// Its name.
+        name: &'static str,
+        /// Exit status and what it printed.
+        output: Output,
+    },
+}
+
+impl fmt::Display for ProgramError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing { name, root } => write!(
+                f,
+                "the driver has no {name} in {} under {}; install the driver's programs",
+                FOLDERS.join(", "),
+                root.display()
+            ),
+            Self::Io { path, error } => write!(f, "cannot run {}: {error}", path.display()),
+            Self::Timeout { name, after } => {
+                write!(f, "{name} did not end within {} s", after.as_secs())
+            }
+            Self::Failed { name, output } => {
+                let text = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
+                let text = String::from_utf8_lossy(&text);
+                let lines: Vec<&str> =
+                    text.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+                write!(f, "{name} failed ({}): {}", output.status, lines.join("; "))
+            }
+        }
+    }
+}
+
+impl std::error::Error for ProgramError {}
+
+/// A program of the driver that is installed under `driver_root`, with the driver's libraries and programs in its search paths.
+///
+/// # Errors
+///
+/// [`ProgramError::Missing`].
+pub fn command(driver_root: &Path, name: &'static str) -> Result<Command, ProgramError> {
+    let program = find_in(driver_root, &FOLDERS, name)
+        .ok_or_else(|| ProgramError::Missing { name, root: driver_root.to_owned() })?;
+    let mut command = Command::new(&program);
+    if let Some(folder) = program.parent() {
+        // One program of the driver starts another by its name.
+        let inherited = std::env::var_os("PATH").unwrap_or_default();
+        let folders = std::iter::once(folder.to_owned()).chain(std::env::split_paths(&inherited));
+        if let Ok(path) = std::env::join_paths(folders) {
+            command.env("PATH", path);
+        }
+    }
+    if let Ok(library) = find_library(driver_root)
+        && let Some(folder) = library.parent()
+    {
+        command.env("LD_LIBRARY_PATH", folder);
+    }
+    Ok(command)
+}
+
+/// Runs a program of the driver to its end, without input. Blocks.
+///
+/// # Errors
+///
+/// It is missing, does not end in time, or fails.
+pub fn run(
+    driver_root: &Path,
+    name: &'static str,
+    args: &[&str],
+    timeout: Duration,
+) -> Result<Output, ProgramError> {
+    let mut command = command(driver_root, name)?;
+    let path = PathBuf::from(command.get_program());
+    let io = |error| ProgramError::Io { path: path.clone(), error };
+    let piped =
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().map_err(io)?;
+    let end = Instant::now() + timeout;
+    while child.try_wait().map_err(io)?.is_none() {
+        if Instant::now() >= end {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(ProgramError::Timeout { name, after: timeout });
+        }
+        std::thread::sleep(LOOK);
+    }
+    let output = child.wait_with_output().map_err(io)?;
+    if output.status.success() { Ok(output) } else { Err(ProgramError::Failed { name, output }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn root(script: &str) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let bin = root.path().join("usr/bin");
+        std::fs::create_dir_all(&bin).unwrap();
+        std::fs::write(bin.join("nvidia-smi"), format!("#!/bin/sh\n{script}\n")).unwrap();
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(bin.join("nvidia-smi"), mode).unwrap();
+        root
+    }
+
+    fn ask(root: &Path, timeout: Duration) -> Result<String, String> {
+        let output = run(root, "nvidia-smi", &["-L"], timeout);
+        output
+            .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_program_is_found_below_the_root_and_its_failure_has_its_words() {
+        let long = Duration::from_secs(20);
+        let well = root("echo \"$1\"; cat");
+        assert_eq!(ask(well.path(), long).as_deref(), Ok("-L\n"));
+        let failing = root("echo No devices were found; exit 6");
+        let error = ask(failing.path(), long).unwrap_err();
+        assert_eq!(error, "nvidia-smi failed (exit status: 6): No devices were found");
+        let empty = tempfile::tempdir().unwrap();
+        let error = ask(empty.path(), long).unwrap_err();
+        assert!(error.contains("no nvidia-smi"), "{error}");
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_killed() {
+        let hanging = root("exec sleep 600");
+        let error = ask(hanging.path(), Duration::from_millis(50)).unwrap_err();
+        assert!(error.contains("did not end"), "{error}");
+    }
+}
