@@ -1,4 +1,4 @@
-//! Translates pods that were written for HAMi or KAI Scheduler into pods with claims, as a pure function.
+//! What moving to Octavo takes, as pure functions: pods for HAMi and KAI Scheduler are translated, and NVIDIA's state is read.
 //!
 //! ```text
 //! text --manifests--> documents --workload--> pods --hami, kai--> demands and a selection of GPUs
@@ -8,10 +8,13 @@
 //! HAMi's rules are those of its `pkg/device/nvidia` and `pkg/device` (2.10), KAI Scheduler's those of `pkg/binder` and
 //! `docs/gpu-sharing` (0.13). Nothing is translated in part: a pod with one refusal stays as it is.
 //!
+//! [`checkpoint`] reads what NVIDIA's DRA driver has given to the claims of a node.
+//!
 //! No I/O.
 
 #![forbid(unsafe_code)]
 
+pub mod checkpoint;
 mod demand;
 mod hami;
 mod json;
