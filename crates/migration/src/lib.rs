@@ -1,4 +1,5 @@
-//! What moving to Octavo takes, as pure functions: pods for HAMi and KAI Scheduler are translated, and NVIDIA's state is read.
+//! What moving to Octavo takes, as pure functions: pods for HAMi and KAI Scheduler are translated, NVIDIA's state is read, and the move
+//! of a cluster is planned.
 //!
 //! ```text
 //! text --manifests--> documents --workload--> pods --hami, kai--> demands and a selection of GPUs
@@ -8,7 +9,8 @@
 //! HAMi's rules are those of its `pkg/device/nvidia` and `pkg/device` (2.10), KAI Scheduler's those of `pkg/binder` and
 //! `docs/gpu-sharing` (0.13). Nothing is translated in part: a pod with one refusal stays as it is.
 //!
-//! [`checkpoint`] reads what NVIDIA's DRA driver has given to the claims of a node.
+//! [`checkpoint`] reads what NVIDIA's DRA driver has given to the claims of a node. [`plan`](mod@plan) says beforehand what moving a
+//! cluster will do.
 //!
 //! No I/O.
 
@@ -23,6 +25,7 @@ mod keys;
 mod manifests;
 mod metadata;
 mod models;
+pub mod plan;
 mod pod;
 mod report;
 mod selection;

@@ -41,7 +41,7 @@ pub struct ManifestsError {
 }
 
 /// Words without which a document has nothing of HAMi or KAI, so that it need not be read.
-const WORDS: [&str; 6] = ["nvidia.com/", "hami", "kai", "runai", "run.ai", "gpu-"];
+pub(crate) const WORDS: [&str; 6] = ["nvidia.com/", "hami", "kai", "runai", "run.ai", "gpu-"];
 
 /// Translates a file of manifests.
 pub fn translate_manifests(

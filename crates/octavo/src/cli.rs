@@ -15,7 +15,7 @@ use octavo::logging::LogArgs;
 #[command(name = "octavo", version = octavo::VERSION, propagate_version = false)]
 #[command(disable_help_subcommand = true, max_term_width = 100)]
 #[command(after_help = "\
-Exit codes: 0 success, 1 failure, 2 wrong usage, 3 the pod or gang in question waits.
+Exit codes: 0 success, 1 failure, 2 wrong usage, 3 what was asked about waits.
 It is also a kubectl plugin: under the name `kubectl-octavo` on the PATH it is `kubectl octavo`.")]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -104,7 +104,7 @@ Examples:
   octavo snapshot --scheduler 127.0.0.1:9477 | jq '.nodes | length'")]
     Snapshot(SnapshotArgs),
 
-    /// Translate manifests for other GPU schedulers
+    /// Plan the move of a cluster to Octavo, and translate manifests for other GPU schedulers
     Migrate(MigrateArgs),
 
     /// Publish a node's GPUs and prepare them for containers

@@ -13,7 +13,7 @@ use octavo_mps_daemon::{MpsDaemonArgs, MpsDaemonCommand};
 
 use crate::cli::{Cli, Generated, Program, VersionForm, command};
 use crate::exit_status::ExitStatus;
-use crate::migrate::{MigrateArgs, MigrateCommand, run_manifests};
+use crate::migrate::{MigrateArgs, MigrateCommand, run_manifests, run_plan};
 use crate::{reference, snapshot, version};
 
 /// Runs a program to its end.
@@ -81,6 +81,14 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             write(&text)?;
             if !is_whole {
                 return Ok(ExitStatus::CheckFailed.into());
+            }
+        }
+        Program::Migrate(MigrateArgs { command: MigrateCommand::Plan(args) }) => {
+            logging::start(cli.log, LogProfile::Command);
+            let (text, is_clear) = with_tls(&client_runtime()?, run_plan(&args))?;
+            write(text.as_bytes())?;
+            if !is_clear {
+                return Ok(ExitStatus::NotSatisfied.into());
             }
         }
         // Only arithmetic and files: no runtime, no TLS.

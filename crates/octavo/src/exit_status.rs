@@ -12,7 +12,7 @@ pub(crate) enum ExitStatus {
     Success,
     /// A check found a fault: 1.
     CheckFailed,
-    /// What was asked about waits or does not fit: 3.
+    /// What was asked about waits, does not fit, or needs something else first: 3.
     NotSatisfied,
 }
 

@@ -1,14 +1,16 @@
-//! `octavo migrate`: manifests that were written for other GPU schedulers, for Octavo.
+//! `octavo migrate`: what moving to Octavo will do, and manifests of other GPU schedulers for Octavo.
 //!
 //! It is part of this crate because it joins the translation with the machine descriptions that ship with the lab.
 
 mod manifests;
+mod plan;
 #[cfg(test)]
 mod tests;
 
 use clap::{Args, Subcommand};
 
 pub(crate) use manifests::{ManifestsArgs, run_manifests};
+pub(crate) use plan::{PlanArgs, run_plan};
 
 /// Arguments of `octavo migrate`.
 #[derive(Args, Clone, Debug)]
@@ -21,6 +23,24 @@ pub(crate) struct MigrateArgs {
 /// Subcommands of `octavo migrate`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum MigrateCommand {
+    /// Say beforehand what moving a cluster's nodes to Octavo will do
+    #[command(after_help = "\
+It reads the cluster, and writes nothing: parts of NVIDIA's GPU Operator, device plugin, MIG manager and
+DRA driver, of HAMi and of KAI Scheduler; what offers the GPUs of each node, and which pods have them;
+config files, field by field; workloads with annotations of HAMi and KAI. Then it says what to do, in
+order, and how to go back. docs/migration.md describes each part.
+
+What you may not read is named, and the plan is then not complete.
+
+Exit codes: 0 nothing stands in the way, 1 failed, 2 wrong usage, 3 something has to be done first: pods
+must end, a config is not served, a workload is refused, or something could not be read.
+
+Examples:
+  octavo migrate plan
+  octavo migrate plan --context production > plan.txt
+  octavo migrate plan -o json | jq -r '.obstacles[]'    for programs; kind MigrationPlan")]
+    Plan(PlanArgs),
+
     /// Translate manifests for HAMi or KAI Scheduler into manifests with claims
     #[command(after_help = "\
 Pods, and pod templates of the usual workloads, get claims from ResourceClaimTemplates, which are

@@ -50,10 +50,7 @@ pub(crate) fn run_manifests(
     out: &mut dyn Write,
     log: &mut dyn Write,
 ) -> anyhow::Result<bool> {
-    let models = match &args.models {
-        Some(path) => read_models(path)?,
-        None => shipped_models()?,
-    };
+    let models = models(args.models.as_deref())?;
     let options = Options { models, scheduler_name: args.scheduler_name.clone() };
     let targets = args.output.as_deref().map(|folder| targets(&args.files, folder)).transpose()?;
     let files = args.files.iter().map(|path| translate_file(path, &options));
@@ -161,6 +158,11 @@ fn joined(files: &[TranslatedFile]) -> String {
         text.push_str(next);
     }
     text
+}
+
+/// The GPU models of a file, or without one those of the machine descriptions that ship.
+pub(super) fn models(path: Option<&Path>) -> anyhow::Result<Models> {
+    path.map_or_else(shipped_models, read_models)
 }
 
 fn read_models(path: &Path) -> anyhow::Result<Models> {

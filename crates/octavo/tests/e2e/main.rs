@@ -25,6 +25,7 @@ mod gpu_sharing;
 mod hardware;
 mod memory_enforcement;
 mod mig;
+mod migrate_plan;
 mod mpi;
 mod outages;
 mod real_node;
