@@ -48,7 +48,6 @@ use octavo_cdi::DriverFiles;
 use octavo_enforcement::backend::Backends;
 use octavo_enforcement::backend::MemoryEnforcement;
 use octavo_gpu::Driver;
-use octavo_node::mps::MpsFolder;
 use octavo_node::{ClaimRef, NodePaths};
 
 use crate::cdi::CdiFolder;
@@ -212,7 +211,7 @@ impl Claims {
         let (holds, opened) = recover::recover(&store, &cdi)?;
         shares::remove_leftovers(&paths, &holds)?;
         let modes = GpuModes::new(node.clone(), paths.driver_root_seen.clone());
-        let mps = MpsDaemons::new(MpsFolder::below(&paths.run_root));
+        let mps = MpsDaemons::of(&paths);
         let inner = Inner {
             node,
             paths,

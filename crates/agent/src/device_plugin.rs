@@ -25,7 +25,9 @@ mod service;
 
 pub(crate) use config_follower::ConfigFollower;
 pub(crate) use mps::has_daemons;
-pub(crate) use mps_owner::{MpsOwner, PluginDaemons, WantedDaemons};
+#[cfg(test)]
+pub(crate) use mps_owner::WantedDaemons;
+pub(crate) use mps_owner::{MpsOwner, PluginDaemons};
 pub(crate) use offer::{Follower, Offer, PluginInput};
 pub(crate) use pod_resources::{PluginState, plugin_state};
 pub(crate) use resources::{GPU_RESOURCE, mig_devices, mig_resource};

@@ -176,7 +176,7 @@ pub enum Refusal {
     },
     /// The MPS daemon of a claim does not run, or does not end.
     #[error(
-        "claim {claim} waits for its MPS daemon on node {node}: {problem}; the kubelet retries, see the pod of `octavo mps-daemon` on that node"
+        "claim {claim} waits for its MPS daemon on node {node}: {problem}; the kubelet retries, see the pod of the DaemonSet `mps-daemon` on that node if this lasts"
     )]
     MpsNotReady {
         /// Namespace and name.

@@ -56,6 +56,9 @@ pub(crate) struct FolderArgs {
 /// Options of `octavo mps-daemon enter`.
 #[derive(Args, Clone, Debug)]
 pub struct EnterArgs {
+    /// The process whose end ends the program
+    #[arg(long, value_name = "PID")]
+    pub(crate) parent: i32,
     /// The folder that the program sees as /dev/shm
     #[arg(long, value_name = "FOLDER")]
     pub(crate) shm: PathBuf,

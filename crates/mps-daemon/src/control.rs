@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use octavo_gpu::programs::{self, ProgramError};
-use octavo_node::mps::MpsSpec;
+use octavo_node::mps::MpsSettings;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 use tokio::time::timeout;
@@ -63,8 +63,8 @@ impl Control {
 
     /// Sets the limits of clients that connect from now on, and reads them back: a limit that the daemon cannot set is no error to
     /// it. A server that runs keeps the limits that it began with, so each is told, too.
-    pub(crate) async fn set_limits(&self, spec: &MpsSpec) -> Result<(), ControlError> {
-        let percentage = spec.active_thread_percentage.unwrap_or(100);
+    pub(crate) async fn set_limits(&self, settings: &MpsSettings) -> Result<(), ControlError> {
+        let percentage = settings.active_thread_percentage.unwrap_or(100);
         let command = format!("set_default_active_thread_percentage {percentage}");
         let answer = self.ask(&command).await?;
         if answer.parse::<f64>().ok() != Some(f64::from(percentage)) {
@@ -74,7 +74,7 @@ impl Control {
         for server in &servers {
             self.ask(&format!("set_active_thread_percentage {server} {percentage}")).await?;
         }
-        for (uuid, mib) in &spec.memory_limits_mib {
+        for (uuid, mib) in &settings.memory_limits_mib {
             // A MIG device is the only one of its daemon, and known by its place alone.
             let device = if uuid.starts_with("MIG-") { "0" } else { uuid };
             self.ask(&format!("set_default_device_pinned_mem_limit {device} {mib}M")).await?;

@@ -1,9 +1,10 @@
-//! One daemon: kept as its spec says, and its status told.
+//! One daemon: kept as its spec says, and its status written.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use octavo_node::mps::{MpsDaemonFolder, MpsEnd, MpsSpec, MpsStatus};
+use octavo_node::mps::{MpsDaemonFolder, MpsEnd, MpsSettings, MpsSpec, MpsStatus};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
@@ -13,8 +14,8 @@ use crate::shm;
 /// Delays before a daemon is started again: at first, and at most.
 const RESTART: Duration = Duration::from_secs(1);
 const MAX_RESTART: Duration = Duration::from_secs(10);
-/// A daemon that lived this long has not failed at its start.
-const LONG_LIFE: Duration = Duration::from_mins(1);
+/// A daemon that lived this long is started again at once.
+const LONG_LIFE: Duration = Duration::from_secs(10);
 /// Interval of looks whether clients are left, while something waits for that.
 const CLIENT_LOOK: Duration = Duration::from_millis(500);
 
@@ -32,12 +33,22 @@ pub(crate) struct Daemon {
 /// A life of the daemon, with what it runs with.
 struct Life {
     process: Process,
-    spec: MpsSpec,
+    settings: MpsSettings,
     began: Instant,
+    /// The inode of its folder.
+    inode: u64,
+}
+
+/// What a step has done.
+enum Step {
+    /// The daemon is as it should be.
+    Done,
+    /// It is not, as long as it has clients.
+    Waits(usize),
 }
 
 impl Daemon {
-    /// Keeps the daemon until its folder is gone, or nothing wants anything any more.
+    /// Keeps the daemon until its folder is gone, or this program ends.
     pub(crate) async fn run(mut self) {
         let mut life: Option<Life> = None;
         let mut restart = RESTART;
@@ -45,6 +56,7 @@ impl Daemon {
             let wanted = self.wanted.borrow_and_update().clone();
             let Some(spec) = wanted else {
                 self.end(life.take()).await;
+                self.release();
                 return;
             };
             let mut pause = None;
@@ -65,20 +77,24 @@ impl Daemon {
                 }
             }
             let has_ended = life.is_none() && spec.ends != MpsEnd::Never;
-            let running = life.as_ref().map(|life| life.spec.clone());
-            self.tell(&MpsStatus { running, problem, has_ended });
+            let running = life.as_ref().map(|life| life.settings.clone());
+            self.write(&MpsStatus { running, problem, has_ended });
             tokio::select! {
                 changed = self.wanted.changed() => if changed.is_err() {
+                    // Containers keep the shared memory for the next program.
                     self.end(life.take()).await;
                     return;
                 },
                 status = ended(&mut life) => {
-                    if life.take().is_some_and(|life| life.began.elapsed() >= LONG_LIFE) {
-                        restart = RESTART;
-                    }
                     let problem = format!("the MPS daemon has ended ({status}), and its clients have failed");
                     tracing::error!(daemon = self.name, "{problem}");
-                    self.tell(&MpsStatus { problem: Some(problem), ..MpsStatus::default() });
+                    self.write(&MpsStatus { problem: Some(problem), ..MpsStatus::default() });
+                    if life.take().is_some_and(|life| life.began.elapsed() >= LONG_LIFE) {
+                        restart = RESTART;
+                    } else {
+                        sleep(restart).await;
+                        restart = (restart * 2).min(MAX_RESTART);
+                    }
                 }
                 () = wait(pause) => {}
             }
@@ -87,31 +103,36 @@ impl Daemon {
 
     /// Does what can be done now.
     async fn step(&self, life: &mut Option<Life>, spec: &MpsSpec) -> Result<Step, String> {
-        let ends = spec.ends;
-        let spec = &MpsSpec { ends: MpsEnd::Never, ..spec.clone() };
+        let (settings, ends) = (&spec.settings, spec.ends);
+        if life.as_ref().is_some_and(|life| self.inode() != Some(life.inode)) {
+            tracing::warn!(daemon = self.name, "the daemon's folder was replaced: it starts again");
+            self.end(life.take()).await;
+        }
         let Some(running) = life else {
-            if ends == MpsEnd::Never {
-                let process =
-                    Process::start(&self.programs, &self.name, &self.folder, spec).await?;
-                let (devices, pid) = (spec.devices.join(", "), process.pid());
-                tracing::info!(daemon = self.name, devices, pid, "the MPS daemon is started");
-                *life = Some(Life { process, spec: spec.clone(), began: Instant::now() });
-            } else {
+            if ends != MpsEnd::Never {
                 self.release();
+                return Ok(Step::Done);
             }
+            let process =
+                Process::start(&self.programs, &self.name, &self.folder, settings).await?;
+            let (devices, pid) = (settings.devices.join(", "), process.pid());
+            tracing::info!(daemon = self.name, devices, pid, "the MPS daemon is started");
+            let (settings, began) = (settings.clone(), Instant::now());
+            *life = self.inode().map(|inode| Life { process, settings, began, inode });
             return Ok(Step::Done);
         };
-        if ends == MpsEnd::Never && running.spec == *spec {
+        if ends == MpsEnd::Never && running.settings == *settings {
             return Ok(Step::Done);
         }
-        let is_same = running.spec.devices == spec.devices
-            && running.spec.multi_user == spec.multi_user
+        let is_same = running.settings.devices == settings.devices
+            && running.settings.multi_user == settings.multi_user
             // A limit cannot be taken away.
-            && running.spec.memory_limits_mib.keys().eq(spec.memory_limits_mib.keys());
+            && running.settings.memory_limits_mib.keys().eq(settings.memory_limits_mib.keys());
         if ends == MpsEnd::Never && is_same {
-            running.process.control().set_limits(spec).await.map_err(|error| error.to_string())?;
+            let control = running.process.control();
+            control.set_limits(settings).await.map_err(|error| error.to_string())?;
             tracing::info!(daemon = self.name, "the MPS daemon has other limits for new clients");
-            running.spec = spec.clone();
+            running.settings = settings.clone();
             return Ok(Step::Done);
         }
         if ends != MpsEnd::Now {
@@ -121,19 +142,20 @@ impl Daemon {
             }
         }
         self.end(life.take()).await;
-        if ends == MpsEnd::Never {
-            return Box::pin(self.step(life, spec)).await;
-        }
-        Ok(Step::Done)
+        Box::pin(self.step(life, spec)).await
     }
 
-    /// Ends a life.
+    /// The inode of the folder in which the daemon runs; `None`: it is gone.
+    fn inode(&self) -> Option<u64> {
+        Some(std::fs::metadata(self.folder.private()).ok()?.ino())
+    }
+
+    /// Ends a life. First of all the agent is to know: it may want the daemon again meanwhile.
     async fn end(&self, life: Option<Life>) {
-        if let Some(life) = life {
-            life.process.stop().await;
-            tracing::info!(daemon = self.name, "the MPS daemon is ended");
-        }
-        self.release();
+        let Some(life) = life else { return };
+        self.write(&MpsStatus::default());
+        life.process.stop().await;
+        tracing::info!(daemon = self.name, "the MPS daemon is ended");
     }
 
     /// Lets go of what is mounted.
@@ -143,23 +165,11 @@ impl Daemon {
         }
     }
 
-    fn tell(&self, status: &MpsStatus) {
-        // A folder that is gone has no reader.
-        if !self.folder.path().exists() {
-            return;
-        }
+    fn write(&self, status: &MpsStatus) {
         if let Err(error) = self.folder.set_status(status) {
-            tracing::error!(daemon = self.name, %error, "the agent cannot be told what the daemon is");
+            tracing::error!(daemon = self.name, %error, "the agent cannot know what the daemon is");
         }
     }
-}
-
-/// What a step has done.
-enum Step {
-    /// The daemon is as it should be.
-    Done,
-    /// It is not, as long as it has clients.
-    Waits(usize),
 }
 
 /// Waits for the end of a life; forever without one.

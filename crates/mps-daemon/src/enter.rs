@@ -5,10 +5,10 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, ensure};
 use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::{Signal, geteuid, getppid, set_parent_process_death_signal};
 use rustix::thread::UnshareFlags;
 
 use crate::args::EnterArgs;
@@ -22,11 +22,14 @@ const SHM: &str = "/dev/shm";
 ///
 /// The folder cannot be mounted, or the program cannot be started.
 pub fn enter(args: &EnterArgs) -> anyhow::Result<()> {
-    set_parent_process_death_signal(Some(Signal::TERM)).context("ask for the parent's end")?;
+    // A daemon that lives on would keep GPUs which the agent gives to others.
+    set_parent_process_death_signal(Some(Signal::KILL)).context("ask for the parent's end")?;
+    let parent = getppid().map(|pid| pid.as_raw_nonzero().get());
+    ensure!(parent == Some(args.parent), "the program that asked for the daemon has ended");
     match own_shm(&args.shm) {
         Ok(()) => {}
         // Without root: programs of one user, as in tests.
-        Err(Errno::PERM) => {
+        Err(Errno::PERM) if !geteuid().is_root() => {
             tracing::warn!("no permission to mount: the daemon shares {SHM} with all programs");
         }
         Err(error) => {

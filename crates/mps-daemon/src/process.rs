@@ -1,13 +1,18 @@
 //! One life of a daemon, as a child process.
+//!
+//! The daemon runs in a folder of root's. Clients have a folder with links to the sockets that they need, which they cannot change: a
+//! client may be root, and may not end the daemon, change its limits, or stand in for it.
 
+use std::collections::VecDeque;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use octavo_gpu::programs;
-use octavo_node::mps::{MpsDaemonFolder, MpsSpec};
+use octavo_node::mps::{MpsDaemonFolder, MpsSettings};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
@@ -22,11 +27,11 @@ const START_TIME: Duration = Duration::from_secs(10);
 const START_LOOK: Duration = Duration::from_millis(10);
 /// Time for an orderly end.
 const STOP_TIME: Duration = Duration::from_secs(5);
+/// Lines of the daemon's output that an error has.
+const KEPT_LINES: usize = 4;
 
-/// The socket by which limits are changed.
-const PRIVILEGED: &str = "control_privileged";
-/// What else the commands need beside it.
-const SHARED: [&str; 4] = ["control", "control_lock", "log", "nvidia-cuda-mps-control.pid"];
+/// What clients need of the daemon's folder: its socket for clients, and its pipe for their logs. The lock is for commands.
+const FOR_CLIENTS: [&str; 3] = ["control", "control_lock", "log"];
 
 /// Programs that a life needs.
 #[derive(Clone, Debug)]
@@ -44,47 +49,52 @@ pub(crate) struct Process {
     control: Control,
 }
 
+/// The last lines of the daemon's output.
+type LastLines = Arc<Mutex<VecDeque<String>>>;
+
 impl Process {
     /// Starts a daemon, and waits until it has its limits. An error says why that failed; nothing runs then.
     pub(crate) async fn start(
         programs: &Programs,
         name: &str,
         folder: &MpsDaemonFolder,
-        spec: &MpsSpec,
+        settings: &MpsSettings,
     ) -> Result<Self, String> {
         prepare(folder).map_err(|error| format!("its folder cannot be prepared: {error}"))?;
-        let mut command = command(programs, &folder.shm(), spec.multi_user)?;
+        let mut command = command(programs, &folder.shm(), settings.multi_user)?;
         command
-            .env(PIPE_VARIABLE, folder.pipe())
-            .env("CUDA_MPS_LOG_DIRECTORY", folder.log())
-            .env("CUDA_VISIBLE_DEVICES", spec.devices.join(","))
+            .env(PIPE_VARIABLE, folder.private())
+            .env("CUDA_MPS_LOG_DIRECTORY", folder.private())
+            .env("CUDA_VISIBLE_DEVICES", settings.devices.join(","))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
         let mut child =
             command.spawn().map_err(|error| format!("{PROGRAM} cannot be started: {error}"))?;
-        log(name, child.stdout.take());
-        log(name, child.stderr.take());
-        let mut control = Control::new(&programs.driver_root, folder.pipe());
+        let lines = LastLines::default();
+        log(name, child.stdout.take(), &lines);
+        log(name, child.stderr.take(), &lines);
+        let control = Control::new(&programs.driver_root, folder.private());
         let end = Instant::now() + START_TIME;
         while !control.answers().await {
             if let Ok(Some(status)) = child.try_wait() {
                 return Err(format!(
-                    "{PROGRAM} has ended at its start ({status}); see the log of this program"
+                    "{PROGRAM} has ended at its start ({status}): {}",
+                    last_words(&lines)
                 ));
             }
             if Instant::now() >= end {
-                return Err(format!("{PROGRAM} does not answer after {} s", START_TIME.as_secs()));
+                let seconds = START_TIME.as_secs();
+                return Err(format!(
+                    "{PROGRAM} does not answer after {seconds} s: {}",
+                    last_words(&lines)
+                ));
             }
             sleep(START_LOOK).await;
         }
-        control = Control::new(
-            &programs.driver_root,
-            hide_privileged(folder)
-                .map_err(|error| format!("its socket cannot be moved: {error}"))?,
-        );
-        control.set_limits(spec).await.map_err(|error| error.to_string())?;
+        control.set_limits(settings).await.map_err(|error| error.to_string())?;
+        open(folder).map_err(|error| format!("clients cannot have its socket: {error}"))?;
         Ok(Self { child, control })
     }
 
@@ -128,7 +138,8 @@ fn command(programs: &Programs, shm: &Path, multi_user: bool) -> Result<Command,
         None => Command::from(daemon),
         Some(enter) => {
             let mut command = Command::new(enter);
-            command.args(["mps-daemon", "enter", "--shm"]).arg(shm).arg("--");
+            let own = std::process::id().to_string();
+            command.args(["mps-daemon", "enter", "--parent", &own, "--shm"]).arg(shm).arg("--");
             command.arg(daemon.get_program());
             command.envs(daemon.get_envs().filter_map(|(name, value)| Some((name, value?))));
             command
@@ -138,43 +149,56 @@ fn command(programs: &Programs, shm: &Path, multi_user: bool) -> Result<Command,
     Ok(command)
 }
 
-/// Makes the folders of a daemon.
+/// Makes the folders of a daemon. What an earlier life left has no daemon, but for the shared memory: containers have it.
 fn prepare(folder: &MpsDaemonFolder) -> std::io::Result<()> {
-    // Sockets of an earlier life have no daemon.
-    let _ = fs::remove_dir_all(folder.private());
-    for path in [folder.pipe(), folder.log()] {
-        fs::create_dir_all(&path)?;
-        shm::label(&path)?;
+    let private = folder.private();
+    if private.exists() {
+        fs::remove_dir_all(&private)?;
     }
+    fs::DirBuilder::new().mode(0o700).create(&private)?;
+    fs::create_dir_all(folder.pipe())?;
+    fs::set_permissions(folder.pipe(), fs::Permissions::from_mode(0o755))?;
     shm::prepare(&folder.shm())?;
+    shm::label(&folder.pipe())?;
     shm::label(&folder.shm())
 }
 
-/// Moves the socket that changes limits and ends the daemon to where clients cannot reach it: a client may be root. Returns the folder
-/// that commands use.
-fn hide_privileged(folder: &MpsDaemonFolder) -> std::io::Result<PathBuf> {
-    let (pipe, private) = (folder.pipe(), folder.private());
-    fs::create_dir_all(&private)?;
-    for name in SHARED {
-        symlink(pipe.join(name), private.join(name))?;
+/// Gives clients the daemon's sockets. Containers have their folder since an earlier life, so it stays.
+fn open(folder: &MpsDaemonFolder) -> std::io::Result<()> {
+    for name in FOR_CLIENTS {
+        let (own, link) = (folder.private().join(name), folder.pipe().join(name));
+        if link.symlink_metadata().is_ok() {
+            fs::remove_file(&link)?;
+        }
+        match fs::hard_link(&own, &link) {
+            // A daemon that has no such file does not need it.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+            Ok(()) => shm::label(&link)?,
+        }
     }
-    match fs::rename(pipe.join(PRIVILEGED), private.join(PRIVILEGED)) {
-        // Older daemons have one socket for all commands.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(pipe),
-        Err(error) => Err(error),
-        Ok(()) => Ok(private),
-    }
+    Ok(())
 }
 
-/// Passes on what the daemon writes.
-fn log(name: &str, stream: Option<impl AsyncRead + Unpin + Send + 'static>) {
+/// Passes on what the daemon writes, and keeps the last lines.
+fn log(name: &str, stream: Option<impl AsyncRead + Unpin + Send + 'static>, last: &LastLines) {
     let Some(stream) = stream else { return };
-    let name = name.to_owned();
+    let (name, last) = (name.to_owned(), Arc::clone(last));
     tokio::spawn(async move {
         let mut lines = BufReader::new(stream).lines();
         while let Ok(Some(line)) = lines.next_line().await {
             // Commands and their answers are in every line of a look at clients.
             tracing::debug!(daemon = name, "{line}");
+            let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+            last.truncate(KEPT_LINES - 1);
+            last.push_front(line);
         }
     });
+}
+
+/// The last lines, in order.
+fn last_words(lines: &LastLines) -> String {
+    let lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+    let lines: Vec<&str> = lines.iter().rev().map(String::as_str).collect();
+    if lines.is_empty() { "it wrote nothing".to_owned() } else { lines.join("; ") }
 }

@@ -5,10 +5,10 @@ use std::fs::File;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use octavo_node::mps::{MpsEnd, MpsFolder, MpsSpec, MpsStatus};
+use octavo_node::mps::{MpsEnd, MpsFolder, MpsStatus};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -63,17 +63,51 @@ pub(crate) async fn serve(
     let _lock = lock?;
     let watch = Watch::new(folder.path()).with_context(|| format!("watch {path}"))?;
     tracing::info!(folder = path, "running the MPS daemons of this node");
-    let mut tasks: BTreeMap<String, (watch::Sender<Wanted>, JoinHandle<()>)> = BTreeMap::new();
     // What an earlier program said is not so.
     for name in folder.names().with_context(|| format!("read {path}"))? {
         let _ = folder.daemon(&name).set_status(&MpsStatus::default());
     }
+    let mut daemons = Daemons { programs, senders: BTreeMap::new(), tasks: JoinSet::new() };
     loop {
-        let names = folder.names().with_context(|| format!("read {path}"))?;
-        watch.extend(&folder, &names);
-        for name in &names {
-            let daemon = folder.daemon(name);
-            let spec = match daemon.spec() {
+        match folder.names() {
+            Ok(names) => {
+                watch.extend(&folder, &names);
+                daemons.follow(&folder, &names);
+            }
+            // The daemons that run are not to blame.
+            Err(error) => tracing::error!(folder = path, %error, "cannot be read; trying again"),
+        }
+        tokio::select! {
+            () = stop.cancelled() => break,
+            changed = watch.changed() => changed.with_context(|| format!("watch {path}"))?,
+            Some(ended) = daemons.tasks.join_next() => daemons.forget(ended),
+            () = sleep(RESCAN) => {}
+        }
+    }
+    daemons.senders.clear();
+    while let Some(ended) = daemons.tasks.join_next().await {
+        ended.context("an MPS daemon was not ended")?;
+    }
+    for name in folder.names().unwrap_or_default() {
+        let _ = folder.daemon(&name).set_status(&MpsStatus::default());
+    }
+    Ok(())
+}
+
+/// The daemons that are kept, each by a task.
+struct Daemons {
+    programs: Programs,
+    /// What each task is to do, by the daemon's name.
+    senders: BTreeMap<String, watch::Sender<Wanted>>,
+    /// Each ends with its daemon's name.
+    tasks: JoinSet<String>,
+}
+
+impl Daemons {
+    /// Passes on what the files say.
+    fn follow(&mut self, folder: &MpsFolder, names: &[String]) {
+        for name in names {
+            let spec = match folder.daemon(name).spec() {
                 Ok(Some(spec)) => spec,
                 Ok(None) => continue,
                 Err(error) => {
@@ -82,40 +116,38 @@ pub(crate) async fn serve(
                     continue;
                 }
             };
-            let (wanted, _) = tasks.entry(name.clone()).or_insert_with(|| {
-                let (sender, wanted) = watch::channel(Some(MpsSpec::clone(&spec)));
-                let (name, programs) = (name.clone(), programs.clone());
-                let daemon = Daemon { name, folder: daemon.clone(), programs, wanted };
-                (sender, tokio::spawn(daemon.run()))
+            if let Some(sender) = self.senders.get(name) {
+                sender.send_if_modified(|known| {
+                    // A task that ends is begun again after its end.
+                    known.is_some() && known.replace(spec.clone()) != Some(spec)
+                });
+                continue;
+            }
+            let (sender, wanted) = watch::channel(Some(spec));
+            self.senders.insert(name.clone(), sender);
+            let (folder, programs) = (folder.daemon(name), self.programs.clone());
+            let daemon = Daemon { name: name.clone(), folder, programs, wanted };
+            let name = name.clone();
+            self.tasks.spawn(async move {
+                daemon.run().await;
+                name
             });
-            wanted.send_if_modified(|known| known.replace(spec.clone()) != Some(spec));
         }
-        for (name, (wanted, _)) in &tasks {
-            if !names.contains(name) {
-                wanted.send_if_modified(|known| known.take().is_some());
+        for (_, sender) in self.senders.iter().filter(|(name, _)| !names.contains(name)) {
+            sender.send_if_modified(|known| known.take().is_some());
+        }
+    }
+
+    /// Forgets a task that has ended. Its folder may be there again: the next look starts another.
+    fn forget(&mut self, ended: Result<String, JoinError>) {
+        match ended {
+            Ok(name) => drop(self.senders.remove(&name)),
+            Err(error) => {
+                tracing::error!(%error, "the task of an MPS daemon has ended");
+                self.senders.retain(|_, sender| !sender.is_closed());
             }
         }
-        tasks.retain(|_, (_, task)| !task.is_finished());
-        tokio::select! {
-            () = stop.cancelled() => break,
-            changed = watch.changed() => changed.with_context(|| format!("watch {path}"))?,
-            () = sleep(RESCAN) => {}
-        }
     }
-    let running: Vec<_> = tasks
-        .into_values()
-        .map(|(wanted, task)| {
-            drop(wanted);
-            task
-        })
-        .collect();
-    for task in running {
-        task.await.context("an MPS daemon was not ended")?;
-    }
-    for name in folder.names().unwrap_or_default() {
-        let _ = folder.daemon(&name).set_status(&MpsStatus::default());
-    }
-    Ok(())
 }
 
 /// Takes the lock. An earlier program may still have it for a moment.
@@ -151,7 +183,7 @@ fn check(args: &CheckArgs) -> anyhow::Result<()> {
         };
         let status = daemon.status().with_context(|| format!("read the status of {name}"))?;
         let is_well = match spec.ends {
-            MpsEnd::Never => status.running.as_ref() == Some(&spec),
+            MpsEnd::Never => status.running.is_some_and(|it| it.serves(&spec.settings)),
             MpsEnd::WithoutClients | MpsEnd::Now => true,
         };
         let why = status.problem.as_deref().unwrap_or("it is being started");

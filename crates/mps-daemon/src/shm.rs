@@ -8,6 +8,7 @@ use std::path::Path;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::process::geteuid;
 
 /// The label that containers may use on hosts with `SELinux`.
 const CONTAINER_LABEL: &[u8] = b"system_u:object_r:container_file_t:s0\0";
@@ -22,7 +23,9 @@ pub(crate) fn prepare(folder: &Path) -> io::Result<()> {
     match mount("shm", folder, "tmpfs", flags, Some(c"size=50%,mode=1777")) {
         Ok(()) => Ok(()),
         // Without root a plain folder must do.
-        Err(Errno::PERM) => fs::set_permissions(folder, Permissions::from_mode(0o1777)),
+        Err(Errno::PERM) if !geteuid().is_root() => {
+            fs::set_permissions(folder, Permissions::from_mode(0o1777))
+        }
         Err(error) => Err(error.into()),
     }
 }

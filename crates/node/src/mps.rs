@@ -1,15 +1,18 @@
-//! What a node's agent and the program of its MPS daemons tell each other, by files.
+//! What a node's agent and the program of its MPS daemons say to each other, by files.
 //!
 //! ```text
-//! /run/octavo/mps/lock                     locked by the program while it runs
-//! /run/octavo/mps/<daemon>/spec.json       by the agent: what the daemon should be
-//! /run/octavo/mps/<daemon>/status.json     by the program: what it is
-//! /run/octavo/mps/<daemon>/{pipe,log,shm}  the daemon's files; clients have pipe and shm
+//! /run/octavo/mps/lock                  locked by the program while it runs
+//! /run/octavo/mps/<daemon>/spec.json    by the agent: what the daemon should be
+//! /run/octavo/mps/<daemon>/status.json  by the program: what it is
+//! /run/octavo/mps/<daemon>/private      where the daemon runs; its sockets are here
+//! /run/octavo/mps/<daemon>/pipe         links to the sockets that clients use, which clients cannot change
+//! /run/octavo/mps/<daemon>/shm          shared memory of the daemon and its clients
 //! ```
 //!
-//! Both programs may end and start at any time: the files say all that the other needs.
+//! Both programs may end and start at any time: the files say all that the other needs. The program may be older than the agent, since
+//! its pod is not replaced by an update. So a reader ignores fields that it does not know.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -33,8 +36,23 @@ pub struct MpsDaemonFolder(PathBuf);
 
 /// What a daemon should be.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct MpsSpec {
+    /// What its clients use.
+    #[serde(flatten)]
+    pub settings: MpsSettings,
+    /// When it ends.
+    #[serde(default)]
+    pub ends: MpsEnd,
+    /// UUIDs of GPUs that it had before: the agent shares them again once it runs without them.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub former_devices: BTreeSet<String>,
+}
+
+/// What the clients of a daemon use.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MpsSettings {
     /// UUIDs of the GPUs that clients use, or of one MIG device.
     pub devices: Vec<String>,
     /// Most of a GPU's threads for each client, 1 to 100 percent; `None`: all.
@@ -46,9 +64,6 @@ pub struct MpsSpec {
     /// Whether clients of several users use one server.
     #[serde(default)]
     pub multi_user: bool,
-    /// Whether it should end as soon as it has no clients.
-    #[serde(default)]
-    pub ends: MpsEnd,
 }
 
 /// When a daemon ends.
@@ -66,17 +81,30 @@ pub enum MpsEnd {
 
 /// What a daemon is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct MpsStatus {
     /// What it runs with; `None`: it does not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub running: Option<MpsSpec>,
+    pub running: Option<MpsSettings>,
     /// Why it is not what it should be, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
     /// Whether it has ended, as it should.
     #[serde(default)]
     pub has_ended: bool,
+}
+
+impl MpsSettings {
+    /// Whether a daemon with these settings serves clients for which others are wanted: it may have more devices.
+    pub fn serves(&self, wanted: &Self) -> bool {
+        let limit =
+            |settings: &Self, device: &String| settings.memory_limits_mib.get(device).copied();
+        self.active_thread_percentage == wanted.active_thread_percentage
+            && self.multi_user == wanted.multi_user
+            && wanted.devices.iter().all(|device| {
+                self.devices.contains(device) && limit(self, device) == limit(wanted, device)
+            })
+    }
 }
 
 impl MpsFolder {
@@ -160,14 +188,9 @@ impl MpsDaemonFolder {
         &self.0
     }
 
-    /// The folder of the daemon's sockets.
+    /// The folder of the sockets that clients use.
     pub fn pipe(&self) -> PathBuf {
         self.0.join("pipe")
-    }
-
-    /// The folder of the daemon's logs.
-    pub fn log(&self) -> PathBuf {
-        self.0.join("log")
     }
 
     /// The folder that daemon and clients have as `/dev/shm`.
@@ -175,7 +198,7 @@ impl MpsDaemonFolder {
         self.0.join("shm")
     }
 
-    /// The folder of what clients must not have.
+    /// The folder in which the daemon runs. Clients do not have it.
     pub fn private(&self) -> PathBuf {
         self.0.join("private")
     }
@@ -195,6 +218,8 @@ impl MpsDaemonFolder {
     ///
     /// The folder or the file cannot be written.
     pub fn set_spec(&self, spec: &MpsSpec) -> Result<(), StorageError> {
+        let make = StorageError::of("make", &self.0);
+        fs::create_dir_all(&self.0).map_err(make)?;
         self.write(SPEC, spec)
     }
 
@@ -207,13 +232,13 @@ impl MpsDaemonFolder {
         Ok(read(&self.0.join(STATUS))?.unwrap_or_default())
     }
 
-    /// Says what the daemon is, if the file does not say so yet.
+    /// Says what the daemon is, if the file does not say so yet. A folder that is gone has no reader.
     ///
     /// # Errors
     ///
     /// The file cannot be written.
     pub fn set_status(&self, status: &MpsStatus) -> Result<(), StorageError> {
-        self.write(STATUS, status)
+        if self.0.is_dir() { self.write(STATUS, status) } else { Ok(()) }
     }
 
     /// Removes the folder. A missing one is no error.
@@ -239,7 +264,6 @@ impl MpsDaemonFolder {
         if read::<T>(&path).is_ok_and(|known| known.as_ref() == Some(value)) {
             return Ok(());
         }
-        fs::create_dir_all(&self.0).map_err(StorageError::of("make the folder of", &path))?;
         let text = serde_json::to_vec(value)
             .map_err(|error| StorageError::of("write", &path)(error.into()))?;
         // The folder is empty after each boot.
@@ -270,10 +294,13 @@ mod tests {
             (daemon.spec().unwrap(), daemon.status().unwrap()),
             (None, MpsStatus::default())
         );
-        let spec = MpsSpec { devices: vec!["GPU-1".to_owned()], ..MpsSpec::default() };
+        let settings = MpsSettings { devices: vec!["GPU-1".to_owned()], ..MpsSettings::default() };
+        let spec = MpsSpec { settings: settings.clone(), ..MpsSpec::default() };
+        daemon.set_status(&MpsStatus { has_ended: true, ..MpsStatus::default() }).unwrap();
+        assert!(!daemon.path().exists(), "only the agent makes the folder");
         daemon.set_spec(&spec).unwrap();
         assert_eq!(daemon.spec().unwrap().as_ref(), Some(&spec));
-        let status = MpsStatus { running: Some(spec), ..MpsStatus::default() };
+        let status = MpsStatus { running: Some(settings), ..MpsStatus::default() };
         daemon.set_status(&status).unwrap();
         assert_eq!(daemon.status().unwrap(), status);
         let lock = folder.lock().unwrap();
@@ -284,6 +311,33 @@ mod tests {
         daemon.remove().unwrap();
         daemon.remove().unwrap();
         assert_eq!(folder.names().unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_daemon_with_more_devices_serves_those_that_are_wanted() {
+        let settings = |devices: &[&str], limit| MpsSettings {
+            devices: devices.iter().map(|&device| device.to_owned()).collect(),
+            memory_limits_mib: devices.iter().map(|&it| (it.to_owned(), limit)).collect(),
+            ..MpsSettings::default()
+        };
+        let running = settings(&["a", "b"], 10);
+        assert!(running.serves(&running) && running.serves(&settings(&["b"], 10)));
+        for other in [settings(&["b"], 20), settings(&["c"], 10), settings(&["a", "c"], 10)] {
+            assert!(!running.serves(&other), "{other:?}");
+        }
+        let part = MpsSettings { active_thread_percentage: Some(50), ..running.clone() };
+        assert!(!running.serves(&part) && !part.serves(&running));
+    }
+
+    #[test]
+    fn fields_of_a_later_version_are_ignored() {
+        let root = tempfile::tempdir().unwrap();
+        let daemon = MpsFolder::below(root.path()).daemon("claim-0");
+        daemon.set_spec(&MpsSpec::default()).unwrap();
+        let text = r#"{"devices": ["GPU-1"], "ends": "now", "colour": "blue"}"#;
+        fs::write(daemon.path().join(SPEC), text).unwrap();
+        let spec = daemon.spec().unwrap().unwrap();
+        assert_eq!((spec.settings.devices, spec.ends), (vec!["GPU-1".to_owned()], MpsEnd::Now));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use octavo_cdi::{
 };
 use octavo_enforcement::backend::{Backend, EnforcedShare};
 use octavo_enforcement::share::share_folder;
-use octavo_node::mps::{MpsDaemonFolder, MpsFolder};
+use octavo_node::mps::MpsFolder;
 use octavo_node::{NodePaths, beneath};
 
 use super::folder::device_name;
@@ -74,14 +74,6 @@ pub(crate) fn spec_for(
     Spec { cdi_version: VERSION.to_owned(), kind: KIND.to_owned(), devices, container_edits }
 }
 
-/// Mounts for the clients of an MPS daemon.
-pub(crate) fn mps_mounts(daemon: &MpsDaemonFolder, pipe: &Path) -> [Mount; 2] {
-    [
-        Mount::read_only(&daemon.pipe(), pipe).for_sockets(),
-        Mount::read_only(&daemon.shm(), Path::new(SHM)).writable(),
-    ]
-}
-
 impl CdiDevice<'_> {
     /// Its name in the spec.
     fn name(&self, uid: &str) -> String {
@@ -101,7 +93,9 @@ impl CdiDevice<'_> {
         let Some(HeldSharing::Mps(mps)) = &self.held.sharing else { return };
         let daemon = MpsFolder::below(&paths.run_root).daemon(&mps.daemon);
         edits.env.push(format!("CUDA_MPS_PIPE_DIRECTORY={MPS_PIPE}"));
-        edits.mounts.extend(mps_mounts(&daemon, Path::new(MPS_PIPE)));
+        // Sockets and pipes can be used through it. Nothing there can be replaced.
+        edits.mounts.push(Mount::read_only(&daemon.pipe(), Path::new(MPS_PIPE)));
+        edits.mounts.push(Mount::read_only(&daemon.shm(), Path::new(SHM)).writable());
     }
 
     /// Edits with the nodes that its class adds.

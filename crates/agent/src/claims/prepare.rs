@@ -83,7 +83,8 @@ impl Inner {
             (*must_report, is_written) = (true, false);
         }
         let record = self.holds().get(&record.claim.uid).map_or(record, |hold| hold.record);
-        self.ensure_daemons(&record).await?;
+        // Something may have undone it: an unprepare that failed, or a reset of the GPU.
+        self.share(&record).await?;
         self.write(&record.claim, !is_written).await
     }
 

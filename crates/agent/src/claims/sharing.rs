@@ -10,12 +10,13 @@ use std::sync::Arc;
 
 use octavo_api::Refusal;
 use octavo_node::ClaimRef;
-use octavo_node::mps::MpsSpec;
+use octavo_node::mps::MpsSettings;
 
 use super::Inner;
 use super::plan::daemon_prefix;
 use crate::checkpoint::{HeldDevice, HeldKind, HeldSharing, Record};
 use crate::gpu_mode::{GpuTurn, SharingError};
+use crate::mps::{MpsError, is_gpu};
 
 impl Inner {
     /// Sets what a claim's containers share. Its MIG instances exist.
@@ -43,25 +44,14 @@ impl Inner {
                 _ => {}
             }
         }
-        self.ensure_daemons(record).await
-    }
-
-    /// Waits until the MPS daemons of a claim run.
-    pub(super) async fn ensure_daemons(&self, record: &Record) -> Result<(), Refusal> {
-        for (name, spec) in daemons(record) {
-            self.mps
-                .ensure(&name, &spec)
-                .await
-                .map_err(|error| self.mps_refusal(record, &error))?;
-        }
-        Ok(())
+        let daemons = daemons(record);
+        self.mps.ensure(daemons.into_iter()).await.map_err(|error| self.mps_refusal(record, &error))
     }
 
     /// Undoes what a claim's containers shared. They have ended.
     pub(super) async fn unshare(self: &Arc<Self>, record: &Record) -> Result<(), Refusal> {
-        for name in self.daemons_of(record) {
-            self.mps.end(&name).await.map_err(|error| self.mps_refusal(record, &error))?;
-        }
+        let daemons = self.daemons_of(record);
+        self.mps.end(&daemons).await.map_err(|error| self.mps_refusal(record, &error))?;
         for held in &record.devices {
             // A damaged record does not say what was set.
             let is_whole = held.kind.is_whole() && !held.admin_access && !held.uuid.is_empty();
@@ -82,6 +72,9 @@ impl Inner {
                 Ok(Ok(())) => {}
                 // Nothing says that anything was set.
                 _ if is_unknown => {}
+                Ok(Err(error)) if error.is_missing_program() => {
+                    tracing::warn!(node = %self.node, gpu = held.uuid, %error, "the time slice stays");
+                }
                 Ok(Err(error)) => {
                     return Err(Refusal::SharingNotReset {
                         device: held.device.clone(),
@@ -92,12 +85,16 @@ impl Inner {
                 Err(refusal) => return Err(refusal),
             }
         }
+        // Last: until then they say which GPUs are exclusive.
+        for name in daemons {
+            self.mps.remove(&name).map_err(|error| self.mps_refusal(record, &error))?;
+        }
         Ok(())
     }
 
     /// Ends MPS daemons of claims that no longer exist, as after a record was lost.
     pub(super) async fn end_unclaimed_daemons(self: &Arc<Self>) {
-        let names = match self.mps.folder().names() {
+        let names = match self.mps.names() {
             Ok(names) => names,
             Err(error) => {
                 tracing::warn!(node = %self.node, %error, "the MPS daemons of claims are unknown");
@@ -110,27 +107,34 @@ impl Inner {
             is_of_claim(name) && !held.iter().any(|prefix| name.starts_with(prefix))
         };
         for name in names.iter().filter(is_unclaimed) {
-            let spec = self.mps.folder().daemon(name).spec().ok().flatten().unwrap_or_default();
-            if let Err(error) = self.mps.end(name).await {
-                tracing::warn!(node = %self.node, daemon = name, %error, "an MPS daemon that no claim has stays");
-                continue;
-            }
-            for uuid in spec.devices.into_iter().filter(|uuid| uuid.starts_with("GPU-")) {
-                let Ok(turn) = self.modes.turn_or_lock(&uuid).await else { continue };
-                let gpu = uuid.clone();
-                let reset = move || turn.reset_compute_mode(&gpu);
-                if let Ok(Err(error)) = tokio::task::spawn_blocking(reset).await {
-                    tracing::warn!(node = %self.node, gpu = uuid, %error, "a GPU stays exclusive to one process");
+            match self.end_unclaimed(name).await {
+                Ok(()) => {
+                    tracing::info!(node = %self.node, daemon = name, "ended an MPS daemon that no claim has");
                 }
+                Err(error) => tracing::warn!(
+                    node = %self.node, daemon = name, error,
+                    "an MPS daemon that no claim has stays, or its GPUs stay exclusive"
+                ),
             }
-            tracing::info!(node = %self.node, daemon = name, "ended an MPS daemon that no claim has");
         }
+    }
+
+    async fn end_unclaimed(self: &Arc<Self>, name: &str) -> Result<(), String> {
+        let devices = self.mps.devices(name);
+        self.mps.end(&BTreeSet::from([name.to_owned()])).await.map_err(|it| it.to_string())?;
+        for uuid in devices.into_iter().filter(|uuid| is_gpu(uuid)) {
+            let turn = self.modes.turn_or_lock(&uuid).await;
+            let turn = turn.map_err(|_| "the driver is closed".to_owned())?;
+            let reset = tokio::task::spawn_blocking(move || turn.reset_compute_mode(&uuid));
+            reset.await.map_err(|it| it.to_string())?.map_err(|it| it.to_string())?;
+        }
+        self.mps.remove(name).map_err(|error| error.to_string())
     }
 
     /// Names of the MPS daemons that a claim has, or may have.
     fn daemons_of(&self, record: &Record) -> BTreeSet<String> {
         let prefix = daemon_prefix(&record.claim.uid);
-        let known = self.mps.folder().names().unwrap_or_default();
+        let known = self.mps.names().unwrap_or_default();
         let found = known.into_iter().filter(|name| name.starts_with(&prefix));
         found.chain(daemons(record).into_keys()).collect()
     }
@@ -147,7 +151,7 @@ impl Inner {
         self.blocking(claim, move || work(&turn, &uuid)).await
     }
 
-    fn mps_refusal(&self, record: &Record, error: &crate::mps::MpsError) -> Refusal {
+    fn mps_refusal(&self, record: &Record, error: &MpsError) -> Refusal {
         Refusal::MpsNotReady {
             claim: record.claim.to_string(),
             problem: error.to_string(),
@@ -162,8 +166,8 @@ fn is_of_claim(name: &str) -> bool {
 }
 
 /// The MPS daemons of a record, by name. A MIG device that does not exist yet is in none.
-fn daemons(record: &Record) -> BTreeMap<String, MpsSpec> {
-    let mut daemons: BTreeMap<String, MpsSpec> = BTreeMap::new();
+fn daemons(record: &Record) -> BTreeMap<String, MpsSettings> {
+    let mut daemons: BTreeMap<String, MpsSettings> = BTreeMap::new();
     for held in &record.devices {
         let Some(HeldSharing::Mps(mps)) = &held.sharing else { continue };
         let uuid = match &held.kind {

@@ -20,6 +20,8 @@ impl Inner {
             return;
         }
         self.release_half_made().await;
+        // Before instances are destroyed, which the servers of daemons use.
+        self.end_unclaimed_daemons().await;
         let Some(managed) = self.modes.managed() else { return };
         for uuid in managed {
             let Ok(turn) = self.modes.turn_or_lock(&uuid).await else { return };
@@ -38,7 +40,6 @@ impl Inner {
                 tracing::error!(node = %self.node, %error, "the search for unclaimed instances failed");
             }
         }
-        self.end_unclaimed_daemons().await;
         self.report_missing_instances().await;
         *is_cleaned_up = true;
     }

@@ -42,6 +42,9 @@ impl Claims {
     /// The driver is closed, or refuses.
     pub(crate) async fn set_exclusive(&self, uuid: &str, is_exclusive: bool) -> Result<(), String> {
         let closed = || "the driver is closed".to_owned();
+        if is_exclusive && !self.inner.holds().is_lent() {
+            return Err("claims have the GPUs".to_owned());
+        }
         let Some(permit) = self.inner.gate.enter().await else { return Err(closed()) };
         let Ok(turn) = self.inner.modes.turn_or_lock(uuid).await else { return Err(closed()) };
         let uuid = uuid.to_owned();

@@ -11,7 +11,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use octavo_api::plugin_config::{DeviceIds, DeviceList, ExtraNodes, ImexChannel, PluginConfig};
+use octavo_api::plugin_config::{
+    DeviceIds, DeviceList, ExtraNodes, ImexChannel, PluginConfig, SharingStrategy,
+};
 use octavo_kubelet_api::device_plugin::v1beta1::{
     CdiDevice, ContainerAllocateResponse, DeviceSpec, Mount,
 };
@@ -66,6 +68,17 @@ pub(crate) enum AllocationError {
         /// Devices that are requested.
         count: usize,
     },
+    /// A program uses one MPS daemon.
+    #[error(
+        "{count} MIG devices of {resource} are given to one container, and each has an MPS daemon of its own, of which a program uses \
+         one; request 1"
+    )]
+    SeveralDaemons {
+        /// The resource.
+        resource: String,
+        /// MIG devices.
+        count: usize,
+    },
 }
 
 /// What is known of the node besides its GPUs.
@@ -109,6 +122,11 @@ pub(crate) fn answer(
         .map(|device| &device.part)
         .filter(|part| seen.insert(part.uuid.as_str()))
         .collect();
+    let daemons = parts.iter().filter(|part| part.instance.is_some()).count();
+    if resource.sharing == Some(SharingStrategy::Mps) && daemons > 1 {
+        let resource = resource.name.clone();
+        return Err(AllocationError::SeveralDaemons { resource, count: daemons });
+    }
     let names: Vec<&str> = parts.iter().map(|part| name(part, config)).collect();
     let has_channel = config.imex != ImexChannel::None && node.has_channel;
     let mut answer = ContainerAllocateResponse::default();

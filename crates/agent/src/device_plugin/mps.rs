@@ -9,9 +9,10 @@ use octavo_api::plugin_config::SharingStrategy;
 use octavo_gpu::{Gpu, Inventory};
 use octavo_kubelet_api::device_plugin::v1beta1::{ContainerAllocateResponse, Mount};
 use octavo_node::NodePaths;
-use octavo_node::mps::{MpsFolder, MpsSpec};
+use octavo_node::mps::{MpsFolder, MpsSettings};
 
 use super::resources::{GpuPart, Resource, mig_devices};
+use crate::mps::MpsDaemons;
 
 /// Begin of the names of the plugin's daemons.
 const PREFIX: &str = "r-";
@@ -23,8 +24,8 @@ const OLD_CLIENTS: u32 = 16;
 pub(super) fn daemons(
     resources: &[Resource],
     inventory: &Inventory,
-) -> Result<BTreeMap<String, MpsSpec>, String> {
-    let mut daemons: BTreeMap<String, MpsSpec> = BTreeMap::new();
+) -> Result<BTreeMap<String, MpsSettings>, String> {
+    let mut daemons: BTreeMap<String, MpsSettings> = BTreeMap::new();
     for resource in resources.iter().filter(|it| it.sharing == Some(SharingStrategy::Mps)) {
         let mut replicas: BTreeMap<&str, u32> = BTreeMap::new();
         for device in &resource.devices {
@@ -56,7 +57,7 @@ pub(super) fn daemons(
 
 /// Whether there are MPS daemons of the plugin, or may be.
 pub(crate) fn has_daemons(paths: &NodePaths) -> bool {
-    let names = MpsFolder::below(&paths.run_root).names();
+    let names = MpsDaemons::of(paths).names();
     names.map_or(true, |names| names.iter().any(|name| is_of_plugin(name)))
 }
 
@@ -87,13 +88,14 @@ pub(super) fn add_client(
     let daemon = folder.daemon(&daemon_name(resource, part));
     let pipe = format!("/mps/{}/pipe", resource.name);
     answer.envs.insert("CUDA_MPS_PIPE_DIRECTORY".to_owned(), pipe.clone());
-    let mount = |host: std::path::PathBuf, container: String| Mount {
+    let mount = |host: std::path::PathBuf, container: &str, read_only| Mount {
         host_path: host.display().to_string(),
-        container_path: container,
-        read_only: false,
+        container_path: container.to_owned(),
+        read_only,
     };
-    answer.mounts.push(mount(daemon.pipe(), pipe));
-    answer.mounts.push(mount(daemon.shm(), "/dev/shm".to_owned()));
+    // Sockets and pipes can be used through it. Nothing there can be replaced.
+    answer.mounts.push(mount(daemon.pipe(), &pipe, true));
+    answer.mounts.push(mount(daemon.shm(), "/dev/shm", false));
 }
 
 /// Memory of a GPU or a MIG device, in MiB.

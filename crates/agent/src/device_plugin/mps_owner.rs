@@ -6,19 +6,20 @@
 //! ```
 //!
 //! A daemon that is no longer wanted stays as long as pods have its devices: their programs may come and go. Its GPUs are offered
-//! otherwise after their end, because a GPU is exclusive to its daemon.
+//! otherwise after their end, because a GPU is exclusive to its daemon. For the same reason a GPU gets a daemon only once no pod has
+//! it otherwise.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use octavo_node::NodePaths;
-use octavo_node::mps::MpsSpec;
+use octavo_node::mps::{MpsEnd, MpsSettings};
 use tokio::sync::watch;
 
 use super::mps::is_of_plugin;
 use super::pod_resources::plugin_state;
 use crate::claims::Claims;
-use crate::mps::{MpsDaemons, MpsError};
+use crate::mps::{MpsDaemons, MpsError, MpsState, is_gpu};
 use crate::pause::sleep_for;
 use crate::problems::{self, Problems};
 
@@ -29,14 +30,14 @@ const HEALTH_LOOK: Duration = Duration::from_millis(500);
 const NAMED_PODS: usize = 5;
 
 /// Daemons by name.
-pub(crate) type WantedDaemons = BTreeMap<String, MpsSpec>;
+pub(crate) type WantedDaemons = BTreeMap<String, MpsSettings>;
 
 /// What the plugin's daemons are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PluginDaemons {
     /// Names of those that are wanted. They are here before anything is done for them.
     pub(crate) asked: BTreeSet<String>,
-    /// Names of those that run as they should.
+    /// Names of those that serve clients as they should.
     pub(crate) ready: BTreeSet<String>,
     /// UUIDs of GPUs and MIG devices whose daemon is not wanted and has not ended yet.
     pub(crate) leaving: BTreeSet<String>,
@@ -54,11 +55,10 @@ pub(crate) struct MpsOwner {
     pub(crate) paths: NodePaths,
     pub(crate) claims: Claims,
     pub(crate) daemons: MpsDaemons,
-    pub(crate) wanted: watch::Receiver<WantedDaemons>,
+    /// `None` until it is known which daemons are wanted.
+    pub(crate) wanted: watch::Receiver<Option<WantedDaemons>>,
     pub(crate) state: watch::Sender<PluginDaemons>,
     pub(crate) problems: watch::Sender<Problems>,
-    /// GPUs that a daemon had, and has no longer after its next start.
-    pub(crate) dropped: BTreeSet<String>,
 }
 
 impl MpsOwner {
@@ -66,30 +66,26 @@ impl MpsOwner {
     pub(crate) async fn run(mut self) {
         loop {
             let wanted = self.wanted.borrow_and_update().clone();
-            self.state.send_if_modified(|old| {
-                let asked: BTreeSet<String> = wanted.keys().cloned().collect();
-                let is_new = asked.difference(&old.asked).next().is_some();
-                old.asked.extend(asked);
-                is_new
-            });
-            let mut problems = Problems::default();
-            let state = match self.step(&wanted, &mut problems).await {
-                Ok(state) => state,
-                Err(error) => {
-                    problems.add("MpsNotReady", error.to_string());
-                    let known = self.state.borrow().clone();
-                    PluginDaemons { ready: BTreeSet::new(), ..known }
-                }
-            };
-            let is_done = state.leaving.is_empty() && state.ready.len() == wanted.len();
-            let pause = match (is_done, problems.is_empty()) {
-                (true, true) if wanted.is_empty() => None,
-                (false, true) => Some(LOOK),
-                // People and pods take longer.
-                (true, true) | (_, false) => Some(HEALTH_LOOK),
-            };
-            self.state.send_if_modified(|old| std::mem::replace(old, state.clone()) != state);
-            problems::set(&self.problems, problems);
+            let mut pause = None;
+            if let Some(wanted) = wanted {
+                self.state.send_if_modified(|old| {
+                    let asked: BTreeSet<String> = wanted.keys().cloned().collect();
+                    let is_new = asked.difference(&old.asked).next().is_some();
+                    old.asked.extend(asked);
+                    is_new
+                });
+                let mut problems = Problems::default();
+                let state = self.step(&wanted, &mut problems).await;
+                let is_done = state.leaving.is_empty() && state.ready.len() == wanted.len();
+                pause = match (is_done, problems.is_empty()) {
+                    (true, true) if wanted.is_empty() => None,
+                    (false, true) => Some(LOOK),
+                    // People and pods take longer.
+                    (true, true) | (_, false) => Some(HEALTH_LOOK),
+                };
+                self.state.send_if_modified(|old| std::mem::replace(old, state.clone()) != state);
+                problems::set(&self.problems, problems);
+            }
             tokio::select! {
                 changed = self.wanted.changed() => if changed.is_err() { return },
                 () = sleep_for(pause) => {}
@@ -97,107 +93,125 @@ impl MpsOwner {
         }
     }
 
-    /// Does what can be done now.
-    async fn step(
-        &mut self,
-        wanted: &WantedDaemons,
-        problems: &mut Problems,
-    ) -> Result<PluginDaemons, MpsError> {
-        let names = self.daemons.names()?;
+    /// Does what can be done now. A problem of one daemon does not concern the others.
+    async fn step(&self, wanted: &WantedDaemons, problems: &mut Problems) -> PluginDaemons {
+        let mut problem = |reason, name: &str, note: String| {
+            problems.set_of(reason, name, Some(format!("MPS daemon {name}: {note}")));
+        };
+        let names = self.daemons.names().unwrap_or_else(|error| {
+            problem("MpsNotReady", "all", error.to_string());
+            Vec::new()
+        });
         let mut leaving = BTreeSet::new();
         for name in names.iter().filter(|name| is_of_plugin(name) && !wanted.contains_key(*name)) {
-            let devices = self.end(name, problems).await?;
+            let devices = self.daemons.devices(name);
+            match self.end(name, &devices).await {
+                Ok(None) => continue,
+                // A daemon that is about to end is no problem.
+                Ok(Some(why)) if why.is_empty() => {}
+                Ok(Some(why)) => {
+                    problem(
+                        "MpsDaemonStays",
+                        name,
+                        format!("it is no longer wanted and stays: {why}"),
+                    );
+                }
+                Err(error) => problem("MpsNotReady", name, error.to_string()),
+            }
             leaving.extend(devices);
         }
         let mut ready = BTreeSet::new();
-        for (name, spec) in wanted {
+        for (name, settings) in wanted {
             // Two daemons cannot have one GPU.
-            if spec.devices.iter().any(|device| leaving.contains(device)) {
+            if settings.devices.iter().any(|device| leaving.contains(device)) {
                 continue;
             }
-            match self.ensure(name, spec).await {
-                Ok(true) => {
+            match self.keep(name, settings, !names.contains(name)).await {
+                Ok(None) => {
                     ready.insert(name.clone());
                 }
-                Ok(false) => {}
-                Err(problem) => {
-                    problems.add("MpsNotReady", format!("MPS daemon {name}: {problem}"));
-                }
+                Ok(Some(why)) if why.is_empty() => {}
+                Ok(Some(why)) => problem("MpsNotReady", name, why),
+                Err(error) => problem("MpsNotReady", name, error.to_string()),
             }
         }
-        if ready.len() == wanted.len() && !self.dropped.is_empty() {
-            let used: BTreeSet<&String> = wanted.values().flat_map(|spec| &spec.devices).collect();
-            self.dropped.retain(|device| !used.contains(device));
-            for gpu in std::mem::take(&mut self.dropped) {
-                self.share(&gpu).await?;
-            }
-        }
-        Ok(PluginDaemons { asked: wanted.keys().cloned().collect(), ready, leaving })
+        PluginDaemons { asked: wanted.keys().cloned().collect(), ready, leaving }
     }
 
-    /// Whether a daemon runs as it should. If it does not, it is asked to.
-    async fn ensure(&mut self, name: &str, spec: &MpsSpec) -> Result<bool, MpsError> {
-        if self.daemons.is_ready(name, spec)? {
-            return Ok(true);
+    /// Keeps a daemon. `None`: it serves clients as it should; otherwise why not, which may be empty.
+    async fn keep(
+        &self,
+        name: &str,
+        settings: &MpsSettings,
+        is_new: bool,
+    ) -> Result<Option<String>, MpsError> {
+        if is_new && let Some(why) = self.pods(&settings.devices.iter().cloned().collect()).await {
+            return Ok(Some(format!("{why}, and use them without it; it starts after their end")));
         }
-        for gpu in spec.devices.iter().filter(|device| is_gpu(device)) {
-            self.claims.set_exclusive(gpu, true).await.map_err(MpsError::Failed)?;
+        let mut failed = None;
+        // Before it runs. A reset of a GPU ends its daemon, too.
+        if !self.state.borrow().ready.contains(name) {
+            for gpu in settings.devices.iter().filter(|device| is_gpu(device)) {
+                // The daemon serves the others.
+                failed = self.claims.set_exclusive(gpu, true).await.err().or(failed);
+            }
         }
-        let before = self.daemons.spec(name).map(|spec| spec.devices).unwrap_or_default();
-        let gone =
-            before.into_iter().filter(|device| is_gpu(device) && !spec.devices.contains(device));
-        self.dropped.extend(gone);
-        self.daemons.ask(name, spec)
+        if let MpsState::Waits(why) = self.daemons.ask(name, settings)? {
+            return Ok(Some(why.or(failed).unwrap_or_default()));
+        }
+        let dropped = self.daemons.dropped(name)?;
+        for gpu in dropped.iter().filter(|device| is_gpu(device)) {
+            self.share(gpu).await?;
+        }
+        if !dropped.is_empty() {
+            self.daemons.forget(name, &dropped)?;
+        }
+        Ok(None)
     }
 
-    /// Ends a daemon that is not wanted. Returns its devices as long as it has not ended.
-    async fn end(&self, name: &str, problems: &mut Problems) -> Result<Vec<String>, MpsError> {
-        let spec = self.daemons.spec(name).unwrap_or_default();
-        let why = match self.pods(&spec).await {
-            Ok(None) => self.daemons.end_without_clients(name)?,
-            Ok(Some(pods)) => Some(pods),
-            Err(error) => Some(format!("it is not known which pods have its devices: {error:#}")),
-        };
-        if let Some(why) = why {
-            // A daemon that is about to end is no problem.
-            if !why.is_empty() {
-                let note = format!("MPS daemon {name} is no longer wanted and stays: {why}");
-                problems.add("MpsDaemonStays", note);
-            }
-            return Ok(spec.devices);
+    /// Ends a daemon that is not wanted. `None`: it has ended; otherwise why not, which may be empty.
+    async fn end(
+        &self,
+        name: &str,
+        devices: &BTreeSet<String>,
+    ) -> Result<Option<String>, MpsError> {
+        if let Some(pods) = self.pods(devices).await {
+            return Ok(Some(pods));
         }
-        for gpu in spec.devices.iter().filter(|device| is_gpu(device)) {
+        if let MpsState::Waits(why) = self.daemons.ask_end(name, MpsEnd::WithoutClients)? {
+            return Ok(Some(why.unwrap_or_default()));
+        }
+        for gpu in devices.iter().filter(|device| is_gpu(device)) {
             self.share(gpu).await?;
         }
         // Last: its devices are in it.
         self.daemons.remove(name)?;
-        Ok(Vec::new())
+        Ok(None)
     }
 
-    /// Which pods have devices of a daemon, in words.
-    async fn pods(&self, spec: &MpsSpec) -> anyhow::Result<Option<String>> {
-        let pods = plugin_state(&self.paths).await?.pods;
-        let is_holder = |uuids: &BTreeSet<String>| spec.devices.iter().any(|it| uuids.contains(it));
+    /// Which pods have some of these devices, in words; `None`: none has.
+    async fn pods(&self, devices: &BTreeSet<String>) -> Option<String> {
+        let pods = match plugin_state(&self.paths).await {
+            Ok(state) => state.pods,
+            Err(error) => {
+                return Some(format!("it is not known which pods have its devices: {error:#}"));
+            }
+        };
         let holders: Vec<&str> = pods
             .iter()
-            .filter(|(_, uuids)| is_holder(uuids))
+            .filter(|(_, uuids)| !uuids.is_disjoint(devices))
             .map(|(pod, _)| pod.as_str())
             .collect();
         if holders.is_empty() {
-            return Ok(None);
+            return None;
         }
         let named = holders.iter().take(NAMED_PODS).copied().collect::<Vec<_>>().join(", ");
         let more = holders.len().saturating_sub(NAMED_PODS);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        Ok(Some(format!("{} pods have its devices: {named}{more}", holders.len())))
+        Some(format!("{} pods have its devices: {named}{more}", holders.len()))
     }
 
     async fn share(&self, gpu: &str) -> Result<(), MpsError> {
         self.claims.set_exclusive(gpu, false).await.map_err(MpsError::Failed)
     }
-}
-
-/// Whether a device is a whole GPU. The mode of a GPU with MIG devices would bind the programs of the other ones.
-fn is_gpu(uuid: &str) -> bool {
-    uuid.starts_with("GPU-")
 }

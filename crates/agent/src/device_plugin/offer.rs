@@ -140,7 +140,7 @@ pub(crate) struct Follower {
     /// Parts of GPUs that are not offered, because they are about to change; `None` until that is known.
     pub(crate) closed: watch::Receiver<Option<ClosedParts>>,
     /// The MPS daemons that the offer needs, and what they are.
-    pub(crate) daemons: watch::Sender<WantedDaemons>,
+    pub(crate) daemons: watch::Sender<Option<WantedDaemons>>,
     pub(crate) daemon_state: watch::Receiver<PluginDaemons>,
     pub(crate) offers: watch::Sender<Arc<Offer>>,
     pub(crate) problems: watch::Sender<Problems>,
@@ -155,10 +155,13 @@ impl Follower {
             let snapshot = self.snapshots.borrow_and_update().clone();
             let closed = self.closed.borrow_and_update().clone();
             let config = self.configs.borrow_and_update().clone();
-            let is_offering = self.input.borrow_and_update().is_offering;
+            let PluginInput { is_offering, is_known, .. } = self.input.borrow_and_update().clone();
             let mut problems = Problems::default();
             if !is_offering {
-                self.want(WantedDaemons::new());
+                // Until the node's mode is known, daemons of an earlier agent may be wanted.
+                if is_known {
+                    self.want(WantedDaemons::new());
+                }
                 self.send(Offer::default());
             } else if let (Some(config), Some(closed)) = (config, closed)
                 && let Some(offer) =
@@ -223,24 +226,29 @@ impl Follower {
             }
         };
         let resources = without(found, &closed.uuids(&inventory));
-        let resources = self.with_daemons(resources, &inventory, problems);
+        let (config, resources, facts) = match mps::daemons(&resources, &inventory) {
+            // A daemon keeps the driver open.
+            Ok(_) if snapshot.is_driver_released => {
+                self.want(WantedDaemons::new());
+                (config, resources, facts)
+            }
+            Ok(daemons) => {
+                self.want(daemons);
+                (config, resources, facts)
+            }
+            Err(problem) => {
+                problems.add("PluginConfigInvalid", problem);
+                let last = Arc::clone(&self.offers.borrow());
+                let resources = self.present(&inventory, snapshot);
+                (last.config.clone(), resources, last.facts.clone())
+            }
+        };
+        let resources = self.with_daemons(resources);
         Some(Offer { inventory, config, resources, facts, answers: AtomicU64::new(0) })
     }
 
     /// The resources, with devices as unhealthy whose MPS daemon does not serve them.
-    fn with_daemons(
-        &mut self,
-        resources: Vec<Resource>,
-        inventory: &Inventory,
-        problems: &mut Problems,
-    ) -> Vec<Resource> {
-        match mps::daemons(&resources, inventory) {
-            Ok(daemons) => self.want(daemons),
-            Err(problem) => {
-                problems.add("PluginConfigInvalid", problem);
-                self.want(WantedDaemons::new());
-            }
-        }
+    fn with_daemons(&mut self, resources: Vec<Resource>) -> Vec<Resource> {
         let state = self.daemon_state.borrow_and_update();
         let serve = |mut resource: Resource| {
             let is_mps = resource.sharing == Some(SharingStrategy::Mps);
@@ -263,8 +271,8 @@ impl Follower {
 
     fn want(&self, daemons: WantedDaemons) {
         self.daemons.send_if_modified(|old| {
-            let is_new = *old != daemons;
-            *old = daemons;
+            let is_new = old.as_ref() != Some(&daemons);
+            *old = Some(daemons);
             is_new
         });
     }

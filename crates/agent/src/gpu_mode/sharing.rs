@@ -23,6 +23,13 @@ pub(crate) enum SharingError {
     TimeSlice(#[from] ProgramError),
 }
 
+impl SharingError {
+    /// Whether the driver's root has no `nvidia-smi`, as after the driver was removed.
+    pub(crate) fn is_missing_program(&self) -> bool {
+        matches!(self, Self::TimeSlice(ProgramError::Missing { .. }))
+    }
+}
+
 impl GpuTurn {
     /// Lets one process alone have contexts on the GPU, which is the server of an MPS daemon.
     pub(crate) fn make_exclusive(&self, uuid: &str) -> Result<(), SharingError> {

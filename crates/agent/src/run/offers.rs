@@ -8,13 +8,12 @@
 //! labels of the node --> layout ------> MIG devices, and parts of GPUs that are not offered meanwhile
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use kube::Client;
 use octavo_kube_io::events::Events;
-use octavo_node::mps::MpsFolder;
 use tokio::sync::watch;
 
 use super::mig_manager::MigManager;
@@ -26,7 +25,6 @@ use crate::claims::Claims;
 use crate::config::FeatureLabels;
 use crate::device_plugin::{
     self, AllocationCounter, ConfigFollower, Follower, MpsOwner, PluginDaemons, PluginInput,
-    WantedDaemons,
 };
 use crate::feature_labels::{LabelFollower, LabelWriter};
 use crate::mig_layout::ClosedParts;
@@ -52,16 +50,15 @@ impl NodeAgent {
         let (closed, closed_changes) = watch::channel(nothing);
         let (slices, permitted) = watch::channel(None);
         let (plugin, input) = watch::channel(PluginInput::default());
-        let (wanted_daemons, daemons) = watch::channel(WantedDaemons::new());
+        let (wanted_daemons, daemons) = watch::channel(None);
         let (daemon_sender, daemon_state) = watch::channel(PluginDaemons::default());
         let owner = MpsOwner {
             paths: self.config.paths.clone(),
             claims: claims.clone(),
-            daemons: MpsDaemons::new(MpsFolder::below(&self.config.paths.run_root)),
+            daemons: MpsDaemons::of(&self.config.paths),
             wanted: daemons,
             state: daemon_sender,
             problems: problems(),
-            dropped: BTreeSet::new(),
         };
         period.spawn(owner.run());
         let (offers, listed) = watch::channel(Arc::default());

@@ -148,6 +148,12 @@ pub(super) const NODES: &[Reason] = &[
         "Wait for them, or delete the pods that the message names. Its GPUs are not given to others meanwhile.",
     ),
     row(
+        "MpsNotReady",
+        EVENT,
+        "An MPS daemon of the device plugin does not run as it should, so its devices are unhealthy.",
+        "The message says why. See the pod of the DaemonSet `mps-daemon` on the node.",
+    ),
+    row(
         "PluginConfigInvalid",
         EVENT,
         "The device plugin's config cannot be used, so the last good one stays.",

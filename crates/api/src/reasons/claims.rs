@@ -192,7 +192,7 @@ pub(super) const REFUSALS: &[Reason] = &[
         "MpsNotReady",
         REFUSAL,
         "The claim's MPS daemon does not run yet, or does not end.",
-        "Wait: the kubelet retries. If it lasts, see the pod of `octavo mps-daemon` on the node, which the chart's `agent.mps.enabled` creates.",
+        "Wait: the kubelet retries. If it lasts, see the pod of the DaemonSet `mps-daemon` on the node. The chart creates it with `agent.mps.enabled`.",
     ),
     row(
         "NotAllocated",

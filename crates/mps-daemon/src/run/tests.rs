@@ -1,20 +1,37 @@
 use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use octavo_fake_gpu::mps::{Client, Limits};
-use octavo_node::mps::MpsDaemonFolder;
+use octavo_node::mps::{MpsDaemonFolder, MpsSettings, MpsSpec};
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::*;
+use crate::control::PROGRAM;
 
 /// Those of [`spec`] on the first GPU.
 const LIMITS: Limits = Limits { percentage: 25.0, memory_bytes: Some(1 << 30) };
 /// More than any test needs.
 const LONG: Duration = Duration::from_secs(30);
+
+/// A copy of the simulated program beside the nodes' folders. There is one: a file cannot run while another test starts a process and so
+/// has it open to be written.
+fn program() -> &'static Path {
+    static COPY: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
+    let (_, path) = COPY.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(PROGRAM);
+        fs::copy(octavo_testkit::simulated_program(PROGRAM), &path).unwrap();
+        (folder, path)
+    });
+    path
+}
 
 /// A node with the simulated driver's programs, and this program.
 struct Node {
@@ -29,8 +46,7 @@ impl Node {
         let folder = tempfile::Builder::new().prefix("mps").tempdir().unwrap();
         let bin = folder.path().join("driver/usr/bin");
         fs::create_dir_all(&bin).unwrap();
-        let program = octavo_testkit::simulated_program("nvidia-cuda-mps-control");
-        fs::copy(program, bin.join("nvidia-cuda-mps-control")).unwrap();
+        fs::hard_link(program(), bin.join(PROGRAM)).unwrap();
         let mps = MpsFolder::at(folder.path().join("mps"));
         let mut node = Self { folder, mps, stop: CancellationToken::new(), task: None };
         node.start();
@@ -61,7 +77,7 @@ impl Node {
 
     /// The PID of the daemon.
     fn pid(&self) -> Option<Pid> {
-        let file = self.daemon().pipe().join("nvidia-cuda-mps-control.pid");
+        let file = self.daemon().private().join("nvidia-cuda-mps-control.pid");
         Pid::from_raw(fs::read_to_string(file).ok()?.trim().parse().ok()?)
     }
 
@@ -91,7 +107,7 @@ impl Node {
     }
 
     async fn until_runs(&self, spec: &MpsSpec) {
-        self.until("runs", |status| status.running.as_ref() == Some(spec)).await;
+        self.until("runs", |status| status.running.as_ref() == Some(&spec.settings)).await;
     }
 }
 
@@ -103,12 +119,20 @@ impl Drop for Node {
 }
 
 fn spec() -> MpsSpec {
-    MpsSpec {
+    of(MpsSettings {
         devices: vec!["GPU-1".to_owned(), "GPU-2".to_owned()],
         active_thread_percentage: Some(25),
         memory_limits_mib: [("GPU-1".to_owned(), 1024), ("GPU-2".to_owned(), 500)].into(),
-        ..MpsSpec::default()
-    }
+        ..MpsSettings::default()
+    })
+}
+
+fn of(settings: MpsSettings) -> MpsSpec {
+    MpsSpec { settings, ..MpsSpec::default() }
+}
+
+fn with_percentage(percentage: u8) -> MpsSpec {
+    of(MpsSettings { active_thread_percentage: Some(percentage), ..spec().settings })
 }
 
 async fn until(is_so: impl Fn() -> bool) {
@@ -128,7 +152,7 @@ async fn clients_have_the_limits_that_the_agent_asks_for() {
     let client = node.client();
     assert_eq!(client.limits(), LIMITS);
     // Other limits apply to those that come later, and no client fails.
-    let other = MpsSpec { active_thread_percentage: Some(50), ..spec() };
+    let other = with_percentage(50);
     node.ask(&other);
     node.until_runs(&other).await;
     assert!(client.is_served());
@@ -145,7 +169,12 @@ async fn a_client_can_neither_end_the_daemon_nor_change_its_limits() {
     node.ask(&spec());
     node.until_runs(&spec()).await;
     let pipe = node.daemon().pipe();
-    assert!(!pipe.join("control_privileged").exists());
+    let mut names: Vec<_> =
+        fs::read_dir(&pipe).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["control", "control_lock", "log"]);
+    let private = fs::metadata(node.daemon().private()).unwrap();
+    assert_eq!(private.permissions().mode() & 0o777, 0o700);
     for command in ["quit", "set_default_active_thread_percentage 100"] {
         let mut stream = UnixStream::connect(pipe.join("control")).unwrap();
         writeln!(stream, "command {command}").unwrap();
@@ -162,14 +191,14 @@ async fn a_daemon_with_clients_is_not_restarted_for_a_change() {
     node.ask(&spec());
     node.until_runs(&spec()).await;
     let (client, pid) = (node.client(), node.pid());
-    let fewer = MpsSpec {
+    let fewer = of(MpsSettings {
         devices: vec!["GPU-1".to_owned()],
         memory_limits_mib: [("GPU-1".to_owned(), 1024)].into(),
-        ..spec()
-    };
+        ..spec().settings
+    });
     node.ask(&fewer);
     let waits = node.until("waits", |status| status.problem.is_some()).await;
-    assert_eq!((waits.running, node.pid()), (Some(spec()), pid));
+    assert_eq!((waits.running, node.pid()), (Some(spec().settings), pid));
     assert!(client.is_served());
     drop(client);
     node.until_runs(&fewer).await;
@@ -231,7 +260,7 @@ async fn the_next_program_runs_the_same_daemons() {
 #[tokio::test]
 async fn what_cannot_be_is_reported_and_tried_again() {
     let node = Node::new();
-    let wrong = MpsSpec { active_thread_percentage: Some(0), ..spec() };
+    let wrong = with_percentage(0);
     node.ask(&wrong);
     let status = node.until("is reported", |status| status.problem.is_some()).await;
     let problem = status.problem.unwrap();
@@ -240,7 +269,7 @@ async fn what_cannot_be_is_reported_and_tried_again() {
     node.ask(&spec());
     node.until_runs(&spec()).await;
     // Without the program nothing starts.
-    let program: PathBuf = node.folder.path().join("driver/usr/bin/nvidia-cuda-mps-control");
+    let program: PathBuf = node.folder.path().join("driver/usr/bin").join(PROGRAM);
     fs::remove_file(program).unwrap();
     kill_process(node.pid().unwrap(), Signal::KILL).unwrap();
     let is_missing = |status: &MpsStatus| {
@@ -250,10 +279,50 @@ async fn what_cannot_be_is_reported_and_tried_again() {
             .is_some_and(|it| it.contains("the driver has no nvidia-cuda-mps-control"))
     };
     node.until("is missing", is_missing).await;
-    // A damaged spec changes nothing.
+}
+
+#[tokio::test]
+async fn a_damaged_spec_changes_nothing() {
+    let node = Node::new();
+    node.ask(&spec());
+    node.until_runs(&spec()).await;
+    let (client, pid) = (node.client(), node.pid());
     fs::write(node.daemon().path().join("spec.json"), "{").unwrap();
-    node.daemon().set_spec(&MpsSpec { ends: MpsEnd::Now, ..MpsSpec::default() }).unwrap();
+    // Another daemon shows that the files were read since.
+    node.mps.daemon("b").set_spec(&with_percentage(10)).unwrap();
+    let other = node.mps.daemon("b");
+    until(|| other.status().unwrap().running.is_some()).await;
+    assert!(client.is_served() && node.pid() == pid);
+    node.ask(&MpsSpec { ends: MpsEnd::Now, ..MpsSpec::default() });
     node.until("has ended", |status| status.has_ended).await;
+    let _ = unmount(other.shm(), UnmountFlags::DETACH);
+}
+
+#[tokio::test]
+async fn a_folder_that_is_made_again_at_once_has_a_daemon() {
+    let node = Node::new();
+    for percentage in [20, 30, 40, 50] {
+        node.ask(&with_percentage(percentage));
+        node.until_runs(&with_percentage(percentage)).await;
+        node.remove();
+    }
+}
+
+#[tokio::test]
+async fn containers_keep_their_shared_memory_when_a_daemon_starts_again() {
+    let mut node = Node::new();
+    node.ask(&spec());
+    node.until_runs(&spec()).await;
+    let shm = node.daemon().shm();
+    let device = fs::metadata(&shm).unwrap().dev();
+    let other = of(MpsSettings { multi_user: true, ..spec().settings });
+    node.ask(&other);
+    node.until_runs(&other).await;
+    assert_eq!(fs::metadata(&shm).unwrap().dev(), device);
+    node.end().await;
+    node.start();
+    node.until_runs(&other).await;
+    assert_eq!(fs::metadata(&shm).unwrap().dev(), device);
 }
 
 #[tokio::test]
@@ -266,7 +335,7 @@ async fn the_check_says_what_is_not_as_it_should_be() {
     };
     until(|| ask(&checks[0]).is_ok()).await;
     ask(&checks[1]).unwrap();
-    node.ask(&MpsSpec { active_thread_percentage: Some(0), ..spec() });
+    node.ask(&with_percentage(0));
     node.until("is reported", |status| status.problem.is_some()).await;
     let problem = ask(&checks[1]).unwrap_err();
     assert!(problem.contains("MPS daemon a is not as it should be"), "{problem}");

@@ -49,24 +49,31 @@ pub(super) fn decide<'a>(
     results: impl Iterator<Item = &'a AllocatedDevice>,
 ) -> Result<(), Refusal> {
     let prefix = daemon_prefix(&record.claim.uid);
-    let mut found: Vec<(usize, MpsConfig)> = Vec::new();
+    let mut found: Vec<(usize, &DecodedConfig, MpsConfig)> = Vec::new();
     for (place, (held, result)) in record.devices.iter_mut().zip(results).enumerate() {
         if held.admin_access {
             continue;
         }
         let device_type = device_type(&held.kind, result);
         let config = for_request(configs, &result.request, device_type).map_err(mismatched)?;
+        let entry = configs.iter().find(|it| config == Some(&it.config));
         match config.and_then(sharing_of) {
             None => {}
             Some(Sharing::TimeSlicing(slice)) => {
                 held.sharing = number(*slice).map(HeldSharing::TimeSlice);
             }
-            Some(Sharing::Mps(config)) => found.push((place, config.clone())),
+            Some(Sharing::Mps(config)) => {
+                found.extend(entry.map(|entry| (place, entry, config.clone())));
+            }
         }
     }
     let mut daemons: Vec<(Option<u8>, bool, Option<usize>)> = Vec::new();
-    for (config, places) in by_config(found) {
-        let limits = limits(&config, &places, &record.devices)?;
+    for (entry, config, places) in by_config(found) {
+        let invalid = |error| {
+            let source_name = entry.source.object();
+            Refusal::InvalidConfig { source_name, error }
+        };
+        let limits = limits(&config, &places, &record.devices).map_err(invalid)?;
         for (place, memory_limit_mib) in places.into_iter().zip(limits) {
             let Some(held) = record.devices.get_mut(place) else { continue };
             let own = matches!(held.kind, HeldKind::Mig(_)).then_some(place);
@@ -88,12 +95,14 @@ pub(super) fn decide<'a>(
 }
 
 /// The devices of each config, by their places. Equal configs are one.
-fn by_config(found: Vec<(usize, MpsConfig)>) -> Vec<(MpsConfig, Vec<usize>)> {
-    let mut groups: Vec<(MpsConfig, Vec<usize>)> = Vec::new();
-    for (place, config) in found {
-        match groups.iter_mut().find(|(known, _)| *known == config) {
-            Some((_, places)) => places.push(place),
-            None => groups.push((config, vec![place])),
+fn by_config(
+    found: Vec<(usize, &DecodedConfig, MpsConfig)>,
+) -> Vec<(&DecodedConfig, MpsConfig, Vec<usize>)> {
+    let mut groups: Vec<(&DecodedConfig, MpsConfig, Vec<usize>)> = Vec::new();
+    for (place, entry, config) in found {
+        match groups.iter_mut().find(|(_, known, _)| *known == config) {
+            Some((_, _, places)) => places.push(place),
+            None => groups.push((entry, config, vec![place])),
         }
     }
     groups
@@ -104,7 +113,7 @@ fn limits(
     config: &MpsConfig,
     places: &[usize],
     devices: &[HeldDevice],
-) -> Result<Vec<Option<u64>>, Refusal> {
+) -> Result<Vec<Option<u64>>, ConfigError> {
     let default = config.default_pinned_device_memory_limit;
     let mut limits: BTreeMap<usize, i128> = default
         .map(|limit| (0..places.len()).map(|index| (index, limit)).collect())
@@ -123,8 +132,7 @@ fn limits(
                 places.len(),
                 places.len().saturating_sub(1)
             );
-            let error = ConfigError { path, problem };
-            return Err(Refusal::InvalidConfig { source_name: "ResourceClaim", error });
+            return Err(ConfigError { path, problem });
         };
         limits.insert(index, *limit);
     }

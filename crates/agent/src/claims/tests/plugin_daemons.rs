@@ -1,10 +1,11 @@
 //! MPS daemons of the device plugin, which take GPUs from everything else.
 
-use std::collections::BTreeSet;
 use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use octavo_node::mps::{MpsFolder, MpsSpec};
+use octavo_node::mps::MpsSettings;
+use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -21,7 +22,7 @@ const NAME: &str = "r-nvidia.com-gpu";
 const LONG: Duration = Duration::from_secs(30);
 
 struct Owner {
-    wanted: watch::Sender<WantedDaemons>,
+    wanted: watch::Sender<Option<WantedDaemons>>,
     state: watch::Receiver<PluginDaemons>,
     problems: watch::Receiver<Problems>,
     task: JoinHandle<()>,
@@ -29,17 +30,17 @@ struct Owner {
 
 impl Owner {
     fn start(node: &Node, claims: &Claims, wanted: WantedDaemons) -> Self {
-        let (wanted, wanted_changes) = watch::channel(wanted);
+        claims.lend();
+        let (wanted, wanted_changes) = watch::channel(Some(wanted));
         let (state, state_changes) = watch::channel(PluginDaemons::default());
         let (problems, problem_changes) = watch::channel(Problems::default());
         let owner = MpsOwner {
             paths: node.paths(),
             claims: claims.clone(),
-            daemons: MpsDaemons::new(MpsFolder::below(&node.path("run"))),
+            daemons: MpsDaemons::of(&node.paths()),
             wanted: wanted_changes,
             state,
             problems,
-            dropped: BTreeSet::new(),
         };
         let task = tokio::spawn(owner.run());
         Self { wanted, state: state_changes, problems: problem_changes, task }
@@ -67,7 +68,7 @@ impl Drop for Owner {
 
 fn daemon(gpus: &[&str]) -> WantedDaemons {
     let devices = gpus.iter().map(|&gpu| gpu.to_owned()).collect();
-    [(NAME.to_owned(), MpsSpec { devices, ..MpsSpec::default() })].into()
+    [(NAME.to_owned(), MpsSettings { devices, ..MpsSettings::default() })].into()
 }
 
 fn exclusive(node: &Node) -> Vec<&'static str> {
@@ -75,12 +76,27 @@ fn exclusive(node: &Node) -> Vec<&'static str> {
     all.into_iter().filter(|gpu| node.driver.with(gpu, |card| card.is_exclusive)).collect()
 }
 
+/// A pod with a replica of a GPU: the kubelet's file has it, and it has a cgroup, which is returned.
+fn pod(node: &Node) -> PathBuf {
+    let cgroup = node.path("sys/fs/cgroup/kubepods/poda");
+    fs::create_dir_all(&cgroup).expect("makes a folder");
+    fs::create_dir_all(node.path("kubelet/device-plugins")).expect("makes a folder");
+    let entry = json!({
+        "PodUID": "a", "ContainerName": "c", "ResourceName": "nvidia.com/gpu.shared",
+        "DeviceIDs": {"0": ["GPU-2::1"]}, "AllocResp": "",
+    });
+    let text = json!({"Data": {"PodDeviceEntries": [entry]}, "Checksum": 1}).to_string();
+    fs::write(node.path("kubelet/device-plugins/kubelet_internal_checkpoint"), text)
+        .expect("writes");
+    cgroup
+}
+
 #[tokio::test]
 async fn a_gpu_is_exclusive_as_long_as_its_daemon_runs() {
     let (node, claims) = node().await;
     let mut owner = Owner::start(&node, &claims, WantedDaemons::new());
     owner.until(PluginDaemons::are_gone).await;
-    owner.wanted.send_replace(daemon(&["GPU-2", "GPU-3"]));
+    owner.wanted.send_replace(Some(daemon(&["GPU-2", "GPU-3"])));
     owner.until_seen("agent.mps.enabled").await;
     let program = MpsProgram::start(&node);
     owner.until_ready().await;
@@ -90,9 +106,9 @@ async fn a_gpu_is_exclusive_as_long_as_its_daemon_runs() {
     owner.until(|state| state.ready.is_empty()).await;
     let program = MpsProgram::start(&node);
     owner.until_ready().await;
-    owner.wanted.send_replace(WantedDaemons::new());
+    owner.wanted.send_replace(Some(WantedDaemons::new()));
     owner.until(PluginDaemons::are_gone).await;
-    assert_eq!((exclusive(&node), program.specs()), (vec![], vec![]));
+    assert_eq!((exclusive(&node), program.settings()), (vec![], vec![]));
 }
 
 #[tokio::test]
@@ -102,17 +118,17 @@ async fn a_daemon_that_is_no_longer_wanted_keeps_its_clients() {
     let mut owner = Owner::start(&node, &claims, daemon(&["GPU-2"]));
     owner.until_ready().await;
     fs::write(node.path("clients"), "").expect("writes");
-    owner.wanted.send_replace(WantedDaemons::new());
+    owner.wanted.send_replace(Some(WantedDaemons::new()));
     owner.until_seen("1 programs use it").await;
     owner.until(|state| state.leaving.contains("GPU-2") && !state.are_gone()).await;
-    assert_eq!((exclusive(&node), program.specs().len()), (vec!["GPU-2"], 1));
+    assert_eq!((exclusive(&node), program.settings().len()), (vec!["GPU-2"], 1));
     // The next agent knows it.
     drop(owner);
     let mut owner = Owner::start(&node, &claims, WantedDaemons::new());
     owner.until(|state| state.leaving.contains("GPU-2")).await;
     fs::remove_file(node.path("clients")).expect("removes");
     owner.until(PluginDaemons::are_gone).await;
-    assert_eq!((exclusive(&node), program.specs()), (vec![], vec![]));
+    assert_eq!((exclusive(&node), program.settings()), (vec![], vec![]));
 }
 
 #[tokio::test]
@@ -121,19 +137,8 @@ async fn a_daemon_stays_as_long_as_pods_have_its_devices() {
     let _program = MpsProgram::start(&node);
     let mut owner = Owner::start(&node, &claims, daemon(&["GPU-2"]));
     owner.until_ready().await;
-    // The kubelet's file, and the pod's cgroup.
-    let cgroup = node.path("sys/fs/cgroup/kubepods/poda");
-    fs::create_dir_all(&cgroup).expect("makes a folder");
-    fs::create_dir_all(node.path("kubelet/device-plugins")).expect("makes a folder");
-    let entry = serde_json::json!({
-        "PodUID": "a", "ContainerName": "c", "ResourceName": "nvidia.com/gpu.shared",
-        "DeviceIDs": {"0": ["GPU-2::1"]}, "AllocResp": "",
-    });
-    let text =
-        serde_json::json!({"Data": {"PodDeviceEntries": [entry]}, "Checksum": 1}).to_string();
-    fs::write(node.path("kubelet/device-plugins/kubelet_internal_checkpoint"), text)
-        .expect("writes");
-    owner.wanted.send_replace(WantedDaemons::new());
+    let cgroup = pod(&node);
+    owner.wanted.send_replace(Some(WantedDaemons::new()));
     owner.until_seen("1 pods have its devices: UID a").await;
     assert_eq!(exclusive(&node), ["GPU-2"]);
     fs::remove_dir(&cgroup).expect("removes");
@@ -142,12 +147,43 @@ async fn a_daemon_stays_as_long_as_pods_have_its_devices() {
 }
 
 #[tokio::test]
+async fn a_gpu_that_pods_use_without_a_daemon_gets_one_after_them() {
+    let (node, claims) = node().await;
+    let _program = MpsProgram::start(&node);
+    let cgroup = pod(&node);
+    let mut owner = Owner::start(&node, &claims, daemon(&["GPU-2"]));
+    owner.until_seen("it starts after their end").await;
+    assert_eq!(exclusive(&node), Vec::<&str>::new(), "their programs would fail");
+    fs::remove_dir(&cgroup).expect("removes");
+    owner.until_ready().await;
+    assert_eq!(exclusive(&node), ["GPU-2"]);
+}
+
+#[tokio::test]
+async fn nothing_is_done_before_it_is_known_what_is_wanted() {
+    let (node, claims) = node().await;
+    let program = MpsProgram::start(&node);
+    let mut owner = Owner::start(&node, &claims, daemon(&["GPU-2"]));
+    owner.until_ready().await;
+    drop(owner);
+    let mut owner = Owner::start(&node, &claims, WantedDaemons::new());
+    owner.wanted.send_replace(None);
+    owner.wanted.send_replace(Some(daemon(&["GPU-2"])));
+    owner.until_ready().await;
+    assert_eq!((exclusive(&node), program.settings().len()), (vec!["GPU-2"], 1));
+    // Claims that have their GPUs back are not disturbed.
+    drop(owner);
+    claims.take_back();
+    assert!(claims.set_exclusive("GPU-3", true).await.is_err());
+}
+
+#[tokio::test]
 async fn a_gpu_that_leaves_its_daemon_is_shared_again() {
     let (node, claims) = node().await;
     let _program = MpsProgram::start(&node);
     let mut owner = Owner::start(&node, &claims, daemon(&["GPU-2", "GPU-3"]));
     owner.until_ready().await;
-    owner.wanted.send_replace(daemon(&["GPU-3", "GPU-4"]));
+    owner.wanted.send_replace(Some(daemon(&["GPU-3", "GPU-4"])));
     let changed = async {
         while exclusive(&node) != ["GPU-3", "GPU-4"] {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use octavo_gpu::DriverError;
 use octavo_node::ClaimRef;
-use octavo_node::mps::{MpsEnd, MpsFolder, MpsSpec, MpsStatus};
+use octavo_node::mps::{MpsEnd, MpsFolder, MpsSettings, MpsStatus};
 use serde_json::{Value, json};
 
 use super::fixtures::{Node, known_mig};
@@ -89,7 +89,7 @@ impl MpsProgram {
                     };
                     let problem = (spec.ends == MpsEnd::WithoutClients && waits)
                         .then(|| "1 programs use it".to_owned());
-                    let running = (!has_ended).then_some(spec);
+                    let running = (!has_ended).then_some(spec.settings);
                     let status = MpsStatus { running, problem, has_ended };
                     // The agent may remove the folder meanwhile.
                     let _ =
@@ -100,9 +100,11 @@ impl MpsProgram {
         Self { folder, stop: Some(stop), thread: Some(thread) }
     }
 
-    pub(super) fn specs(&self) -> Vec<MpsSpec> {
+    /// What the agent asks for, of each daemon.
+    pub(super) fn settings(&self) -> Vec<MpsSettings> {
         let names = self.folder.names().expect("lists");
-        names.iter().filter_map(|name| self.folder.daemon(name).spec().expect("reads")).collect()
+        let specs = names.iter().filter_map(|name| self.folder.daemon(name).spec().expect("reads"));
+        specs.map(|spec| spec.settings).collect()
     }
 }
 
@@ -122,12 +124,16 @@ async fn a_time_slice_is_set_for_the_claim_and_reset_after_it() {
     assert_eq!(slices(&node), ["compute-policy -i GPU-3 --set-timeslice=3"]);
     node.driver.with("GPU-3", |card| assert!(!card.is_exclusive, "it could not be shared"));
     claims.prepare(&claim).await.expect("prepares again");
-    assert_eq!(slices(&node).len(), 1, "nothing changes");
+    assert_eq!(
+        slices(&node)[1..],
+        ["compute-policy -i GPU-3 --set-timeslice=3"],
+        "as after a reset"
+    );
     // The next agent knows it.
     drop(claims);
     let claims = node.start_mig().await;
     claims.unprepare(&claim).await.expect("unprepares");
-    assert_eq!(slices(&node)[1..], ["compute-policy -i GPU-3 --set-timeslice=0"]);
+    assert_eq!(slices(&node)[2..], ["compute-policy -i GPU-3 --set-timeslice=0"]);
     assert_eq!((node.files(), claims.holdings()), (vec![], vec![]));
 }
 
@@ -176,13 +182,13 @@ async fn a_claim_with_mps_waits_for_its_daemon() {
     let devices = claims.prepare(&claim).await.expect("prepares");
     assert_eq!(devices.len(), 2);
     let limits = ["GPU-2", "GPU-5"].map(|gpu| (gpu.to_owned(), 2048));
-    let spec = MpsSpec {
+    let settings = MpsSettings {
         devices: vec!["GPU-2".to_owned(), "GPU-5".to_owned()],
         active_thread_percentage: Some(40),
         memory_limits_mib: limits.into(),
-        ..MpsSpec::default()
+        ..MpsSettings::default()
     };
-    assert_eq!(program.specs(), [spec]);
+    assert_eq!(program.settings(), [settings]);
     for gpu in ["GPU-2", "GPU-5"] {
         node.driver
             .with(gpu, |card| assert!(card.is_exclusive, "a program could avoid the daemon"));
@@ -193,9 +199,27 @@ async fn a_claim_with_mps_waits_for_its_daemon() {
     assert!(spec.contains("/run/octavo/mps/c-00000000-0000-4000-0/shm"), "{spec}");
 
     claims.unprepare(&claim).await.expect("unprepares");
-    assert_eq!(program.specs(), []);
+    assert_eq!(program.settings(), []);
     node.driver.with("GPU-5", |card| assert!(!card.is_exclusive));
     assert_eq!((node.files(), claims.holdings()), (vec![], vec![]));
+}
+
+#[tokio::test]
+async fn a_container_does_not_start_by_what_a_killed_program_left() {
+    let (node, claims) = node().await;
+    let program = MpsProgram::start(&node);
+    let claim = by_mps(&node, &["gpu-2"]);
+    claims.prepare(&claim).await.expect("prepares");
+    drop(program);
+    let folder = MpsFolder::below(&node.path("run"));
+    let [name] = &folder.names().expect("lists")[..] else { panic!("one daemon") };
+    assert!(folder.daemon(name).status().expect("reads").running.is_some());
+    assert_eq!(claims.prepare(&claim).await.expect_err("has no daemon").reason(), "MpsNotReady");
+    // A GPU that was reset meanwhile is exclusive again.
+    node.driver.with("GPU-2", |card| card.is_exclusive = false);
+    let _program = MpsProgram::start(&node);
+    claims.prepare(&claim).await.expect("prepares");
+    node.driver.with("GPU-2", |card| assert!(card.is_exclusive));
 }
 
 #[tokio::test]
@@ -204,11 +228,11 @@ async fn a_mig_device_has_a_daemon_and_its_gpu_keeps_its_mode() {
     let program = MpsProgram::start(&node);
     let claim = claim(&node, "MigDeviceConfig", &[SMALL], &json!({"strategy": "MPS"}));
     claims.prepare(&claim).await.expect("prepares");
-    let [spec] = &program.specs()[..] else { panic!("one daemon") };
-    assert!(spec.devices[0].starts_with("MIG-"), "{spec:?}");
+    let [settings] = &program.settings()[..] else { panic!("one daemon") };
+    assert!(settings.devices[0].starts_with("MIG-"), "{settings:?}");
     node.driver.with("GPU-0", |card| assert!(!card.is_exclusive));
     claims.unprepare(&claim).await.expect("unprepares");
-    assert_eq!((node.files(), program.specs()), (vec![], vec![]));
+    assert_eq!((node.files(), program.settings()), (vec![], vec![]));
     assert_eq!(node.driver.slices("GPU-0"), []);
 }
 
@@ -223,7 +247,7 @@ async fn a_daemon_that_no_claim_has_ends_at_the_next_start() {
         fs::remove_file(node.path(&file)).expect("removes");
     }
     let claims = node.start_mig().await;
-    assert_eq!((claims.holdings(), program.specs()), (vec![], vec![]));
+    assert_eq!((claims.holdings(), program.settings()), (vec![], vec![]));
     node.driver.with("GPU-2", |card| assert!(!card.is_exclusive));
 }
 

@@ -132,7 +132,7 @@ fn a_replica_under_mps_is_a_client_of_the_daemon_of_its_resource() {
         .collect();
     let folder = "/run/octavo/mps/r-nvidia.com-gpu";
     let wanted = [
-        (format!("{folder}/pipe"), "/mps/nvidia.com/gpu/pipe", false),
+        (format!("{folder}/pipe"), "/mps/nvidia.com/gpu/pipe", true),
         (format!("{folder}/shm"), "/dev/shm", false),
     ];
     let wanted: Vec<_> = wanted.iter().map(|(host, own, ro)| (host.as_str(), *own, *ro)).collect();

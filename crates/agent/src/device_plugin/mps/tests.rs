@@ -25,7 +25,7 @@ fn config(shared: &[(&str, u32)], rename_by_default: bool) -> PluginConfig {
 fn found(
     inventory: &Inventory,
     config: &PluginConfig,
-) -> Result<BTreeMap<String, MpsSpec>, String> {
+) -> Result<BTreeMap<String, MpsSettings>, String> {
     daemons(&resources(inventory, &Health::new(), config).unwrap(), inventory)
 }
 
@@ -34,11 +34,11 @@ fn whole_gpus_have_one_daemon_with_an_equal_part_for_each_replica() {
     let inventory = testing::inventory(2);
     let daemons = found(&inventory, &config(&[("nvidia.com/gpu", 10)], true)).unwrap();
     let limit = 81_559 / 10;
-    let spec = MpsSpec {
+    let spec = MpsSettings {
         devices: vec![testing::uuid(0), testing::uuid(1)],
         active_thread_percentage: Some(10),
         memory_limits_mib: [(testing::uuid(0), limit), (testing::uuid(1), limit)].into(),
-        ..MpsSpec::default()
+        ..MpsSettings::default()
     };
     assert_eq!(daemons, BTreeMap::from([("r-nvidia.com-gpu.shared".to_owned(), spec)]));
     assert_eq!(found(&inventory, &config(&[], false)), Ok(BTreeMap::new()));
