@@ -16,6 +16,7 @@
 //! still runs to its end, so that memory and files agree.
 
 mod active_shares;
+mod adopt;
 mod cdi_devices;
 mod claim_holds;
 mod conflict;
@@ -110,6 +111,8 @@ pub struct Opened {
     pub held: usize,
     /// Number of claims of an earlier boot, which were dropped.
     pub forgotten: usize,
+    /// Number of claims that NVIDIA's DRA driver had prepared.
+    pub adopted: usize,
     /// One sentence per damaged file: file, reason and consequence.
     pub damage: Vec<String>,
 }
@@ -208,7 +211,8 @@ impl Claims {
         reporter: Arc<dyn Reporter>,
     ) -> Result<(Self, Opened), OpenError> {
         let cdi = CdiFolder::open(&paths.cdi_root, DraDriver::GPU)?;
-        let (holds, opened) = recover::recover(&store, &cdi)?;
+        let adoption = adopt::Adoption::read(&paths, store.boot_id());
+        let (holds, opened) = recover::recover(&store, &cdi, &adoption)?;
         shares::remove_leftovers(&paths, &holds)?;
         let modes = GpuModes::new(node.clone(), paths.driver_root_seen.clone());
         let mps = MpsDaemons::of(&paths);

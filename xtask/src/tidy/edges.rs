@@ -48,6 +48,7 @@ const ALLOWED: [(&str, &[&str]); 36] = [
             "node",
             "cdi",
             "enforcement",
+            "migration",
         ],
     ),
     ("controller", &["api", "kube-io"]),

@@ -7,6 +7,7 @@ use octavo_node::ClaimRef;
 use serde::{Deserialize, Serialize};
 
 use super::format::{Checkpointed, ClaimRecord};
+use crate::cdi::cdi_id;
 use crate::node::PreparedDevice;
 
 /// Newest version of the format. Readers reject newer versions.
@@ -278,6 +279,26 @@ impl Record {
     /// Whether the claim's containers share any device by time slices or MPS.
     pub(crate) fn has_sharing(&self) -> bool {
         self.devices.iter().any(|device| device.sharing.is_some())
+    }
+
+    /// Whether containers have CDI names that another driver gave, so that its spec must stay.
+    pub(crate) fn has_foreign_names(&self) -> bool {
+        let own = |device: &HeldDevice| {
+            let share = match device.kind {
+                HeldKind::Share(_) => device.share_id.as_deref(),
+                HeldKind::Whole | HeldKind::Mig(_) => None,
+            };
+            cdi_id(&self.claim.uid, &device.device, share)
+        };
+        self.devices.iter().any(|device| device.cdi_ids != [own(device)])
+    }
+
+    /// Gives its devices this driver's CDI names.
+    pub(crate) fn rename(&mut self) {
+        let uid = self.claim.uid.clone();
+        for device in &mut self.devices {
+            device.cdi_ids = vec![cdi_id(&uid, &device.device, None)];
+        }
     }
 
     /// Whether any device is a MIG instance, dynamic or not.

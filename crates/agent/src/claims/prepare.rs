@@ -216,7 +216,14 @@ impl Inner {
     /// changed files are written. Blocks.
     fn write_files(&self, uid: &str, is_new: bool) -> Result<bool, StorageError> {
         let _files = self.shared_files();
-        let Some(hold) = self.holds().get(uid) else { return Ok(false) };
+        let Some(mut hold) = self.holds().get(uid) else { return Ok(false) };
+        let mut has_spec = self.cdi.path(uid).is_file();
+        let is_foreign = hold.record.has_foreign_names();
+        if is_foreign && !has_spec {
+            // What containers have by them is gone, too.
+            hold.record.rename();
+            self.holds().change(hold.record.clone());
+        }
         let record = &hold.record;
         let mut is_written = false;
         if is_new || !self.store.is_intact(record) {
@@ -225,9 +232,9 @@ impl Inner {
             is_written = true;
         }
         let devices = self.devices();
-        let mut has_spec = self.cdi.path(uid).is_file();
-        // The spec of a GPU that is lost, or whose modules are not loaded, stays unchanged.
-        if let Some(devices) = &devices
+        // The spec of a GPU that is lost, or whose modules are not loaded, stays unchanged. So does that of another driver.
+        if !(is_foreign && has_spec)
+            && let Some(devices) = &devices
             && let Ok((majors, cdi_devices)) = self.cdi_devices(devices, record)
         {
             is_written |= shares::write(&self.paths, record, &cdi_devices)?;

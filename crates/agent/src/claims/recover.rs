@@ -10,6 +10,7 @@
 //! | none | intact, this boot | held; restored from the spec |
 //! | none | intact, earlier boot | removed |
 //! | none | names devices, damaged | as if the checkpoint were damaged |
+//! | none, and NVIDIA's driver has one | any | held, see [`super::adopt`] |
 //!
 //! A claim whose instances were being created is held as found. `startup_cleanup` releases it once the driver is open.
 //! After a reboot damaged files protect nothing, since no container outlives a boot. An unresolved claim is resolved
@@ -21,6 +22,7 @@ use octavo_node::ClaimRef;
 use octavo_node::files::{StorageError, is_plain_name};
 
 use super::Opened;
+use super::adopt::Adoption;
 use super::claim_holds::ClaimHolds;
 use crate::cdi::{CdiFolder, SpecContent, cdi_id};
 use crate::checkpoint::{Damaged, HeldDevice, Record, RecordState, Store};
@@ -29,6 +31,7 @@ use crate::checkpoint::{Damaged, HeldDevice, Record, RecordState, Store};
 pub(super) fn recover(
     store: &Store,
     cdi: &CdiFolder,
+    adoption: &Adoption,
 ) -> Result<(ClaimHolds, Opened), StorageError> {
     let mut holds = ClaimHolds::default();
     let mut opened = Opened::default();
@@ -50,6 +53,15 @@ pub(super) fn recover(
             holds.insert(record);
         }
         seen.insert(uid);
+    }
+    opened.damage.extend(adoption.damage.clone());
+    for record in &adoption.records {
+        if seen.insert(record.claim.uid.clone()) {
+            store.write(record)?;
+            octavo_node::failpoint::hit("adopt.recorded");
+            holds.insert(record.clone());
+            opened.adopted += 1;
+        }
     }
     for uid in cdi.uids()?.into_iter().filter(|uid| !seen.contains(uid)) {
         let path = cdi.path(&uid).display().to_string();
@@ -74,6 +86,7 @@ pub(super) fn recover(
         holds.insert(record);
     }
     store.mark_boot()?;
+    adoption.complete()?;
     opened.held = holds.uids().len();
     Ok((holds, opened))
 }

@@ -1,3 +1,4 @@
+mod adoption;
 mod damage;
 mod driver;
 mod enforcement;

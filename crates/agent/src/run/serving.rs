@@ -208,7 +208,8 @@ impl NodeAgent {
         for damage in &opened.damage {
             tracing::error!(%node, "{damage}");
         }
-        tracing::info!(%node, held = opened.held, forgotten = opened.forgotten, "claims are known");
+        let (held, forgotten, adopted) = (opened.held, opened.forgotten, opened.adopted);
+        tracing::info!(%node, held, forgotten, adopted, "claims are known");
         claims
     }
 

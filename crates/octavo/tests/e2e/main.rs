@@ -10,6 +10,7 @@
     reason = "a test that cannot go on has failed"
 )]
 
+mod adoption;
 mod chart;
 mod claims;
 mod compute_domain_encryption;

@@ -24,9 +24,9 @@ pub(super) fn plan(facts: &Facts<'_>, serves_dra: bool, configs: &[ConfigPlan]) 
         must_end.extend(facts.plugin_pods.iter().cloned());
         why.push("HAMi's shares are known to HAMi alone");
     }
-    if facts.has_foreign_claims() {
+    if facts.has_foreign_claims() && facts.has(Component::ComputeDomainDaemon) {
         must_end.extend(facts.claim_pods.iter().cloned());
-        why.push("NVIDIA's DRA driver prepared their claims, and must unprepare them");
+        why.push("their ComputeDomains have daemons of NVIDIA's driver");
     }
     must_end.sort();
     must_end.dedup();
@@ -166,6 +166,12 @@ fn taken_over(facts: &Facts<'_>, mode: Mode, configs: &[ConfigPlan]) -> Vec<Stri
             "names of devices and classes, so that manifests with claims stay as they are"
                 .to_owned(),
         );
+    }
+    if facts.has_foreign_claims() && !facts.has(Component::ComputeDomainDaemon) {
+        lines.push(format!(
+            "claims that NVIDIA's DRA driver prepared, by its checkpoint; their pods keep running: {}",
+            pod_list(&facts.claim_pods)
+        ));
     }
     if facts.has(Component::MigManager) {
         let layout = label(facts.node, LABEL_MIG_CONFIG);
