@@ -91,6 +91,7 @@ devicePlugin:
 {{- end }}
 cgroupRoot: /host/sys/fs/cgroup
 shareTmpfs: true
+gpuShares: {{ .Values.agent.gpuShares | toString | quote }}
 memoryEnforcement: {{ .Values.agent.memoryEnforcement | quote }}
 minOverflowPolicy: {{ .Values.agent.minOverflowPolicy }}
 watchInterval: {{ .Values.agent.watchInterval | quote }}

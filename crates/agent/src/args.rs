@@ -11,7 +11,8 @@ use octavo_enforcement::backend::MemoryEnforcement;
 use octavo_node::HostMount;
 
 use crate::config::{
-    DynamicMig, FeatureLabels, ImexFile, Mode, NodeFile, Owner, RenamedSetting, WatchInterval,
+    DynamicMig, FeatureLabels, GpuShares, ImexFile, Mode, NodeFile, Owner, RenamedSetting,
+    WatchInterval,
 };
 
 /// Arguments of `octavo agent`.
@@ -163,6 +164,10 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "DIR")]
     cgroup_root: Option<PathBuf>,
 
+    /// How claims share a GPU: memory, a number of equal shares, or unlimited [default: memory]
+    #[arg(long, value_name = "SHARES")]
+    gpu_shares: Option<GpuShares>,
+
     /// Memory enforcement of shares: auto, guard, driver or off [default: auto]
     #[arg(long, value_name = "BACKEND")]
     memory_enforcement: Option<MemoryEnforcement>,
@@ -267,6 +272,7 @@ impl NodeArgs {
             mig_manager,
             mig_config_file,
             cgroup_root,
+            gpu_shares,
             memory_enforcement,
             min_overflow_policy,
             wall: _,
@@ -304,6 +310,7 @@ impl NodeArgs {
             mig_manager: mig_manager.then_some(true),
             mig_config_file,
             cgroup_root,
+            gpu_shares,
             memory_enforcement,
             min_overflow_policy,
             wall: None,

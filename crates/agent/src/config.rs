@@ -6,6 +6,7 @@
 mod device_plugin;
 mod dynamic_mig;
 mod feature_labels;
+mod gpu_shares;
 mod imex;
 mod owner;
 mod renamed_setting;
@@ -28,6 +29,7 @@ pub use device_plugin::{
 };
 pub use dynamic_mig::{DynamicMig, DynamicMigError, GpuName};
 pub use feature_labels::{FeatureLabels, FeatureLabelsError};
+pub use gpu_shares::{GpuShares, GpuSharesError};
 pub use imex::{Imex, ImexError, ImexFile};
 pub use owner::{Owner, OwnerError};
 pub use renamed_setting::RenamedSetting;
@@ -86,6 +88,8 @@ pub struct NodeFile {
     pub mig_config_file: Option<PathBuf>,
     /// The cgroup hierarchy. Default: `fs/cgroup` of the sys file system.
     pub cgroup_root: Option<PathBuf>,
+    /// How claims share a GPU. Default `memory`.
+    pub gpu_shares: Option<GpuShares>,
     /// Memory enforcement of shares. Default `auto`.
     pub memory_enforcement: Option<MemoryEnforcement>,
     /// The weakest overflow policy that a share can have. Default `Kill`.
@@ -133,6 +137,8 @@ pub struct NodeConfig {
     pub feature_labels: FeatureLabels,
     /// Settings of static MIG; `None`: the node's label has no effect.
     pub mig_manager: Option<MigManagerSettings>,
+    /// How claims share a GPU.
+    pub gpu_shares: GpuShares,
     /// Memory enforcement of shares prepared from now on.
     pub memory_enforcement: MemoryEnforcement,
     /// The weakest overflow policy that a share can have. A share's weaker one has no effect.
@@ -263,6 +269,7 @@ impl NodeFile {
             mig_manager: self.mig_manager.or(other.mig_manager),
             mig_config_file: self.mig_config_file.or(other.mig_config_file),
             cgroup_root: self.cgroup_root.or(other.cgroup_root),
+            gpu_shares: self.gpu_shares.or(other.gpu_shares),
             memory_enforcement: self.memory_enforcement.or(other.memory_enforcement),
             min_overflow_policy: self.min_overflow_policy.or(other.min_overflow_policy),
             wall: self.wall.or(other.wall),
@@ -328,6 +335,7 @@ impl NodeFile {
             device_plugin: self.device_plugin.unwrap_or_default().complete()?,
             feature_labels: self.feature_labels.unwrap_or_default(),
             mig_manager,
+            gpu_shares: self.gpu_shares.unwrap_or_default(),
             memory_enforcement: self.memory_enforcement.unwrap_or_default(),
             min_overflow_policy: self.min_overflow_policy.unwrap_or_default(),
             watch_interval: self.watch_interval.unwrap_or_default(),

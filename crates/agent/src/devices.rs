@@ -28,7 +28,7 @@ use octavo_dra::{CounterSet, Device, DeviceTaint};
 use octavo_gpu::mig::MigProfile;
 use octavo_gpu::{Gpu, Inventory};
 
-use crate::config::{DynamicMig, Owner};
+use crate::config::{DynamicMig, GpuShares, Owner};
 use crate::health::Health;
 
 pub use names::{MigName, counter_set_name, device_name, mig_name, parse_mig_name};
@@ -49,6 +49,8 @@ pub struct Node<'a> {
     pub dynamic: &'a DynamicMig,
     /// Instances created by the agent. Any other instance on a GPU under dynamic MIG is foreign.
     pub made: &'a BTreeSet<MadeInstance>,
+    /// How claims share a GPU.
+    pub shares: GpuShares,
 }
 
 /// The published devices of a node.
@@ -163,7 +165,7 @@ fn whole(
     taints: Vec<DeviceTaint>,
 ) -> (Rank, Device) {
     let rank = Rank::Whole { is_mig_capable: set.is_some(), minor: gpu.number };
-    (rank, gpu::device(gpu, &node.inventory.versions, set, taints))
+    (rank, gpu::device(gpu, node, set, taints))
 }
 
 /// Every place at which an instance could be made.

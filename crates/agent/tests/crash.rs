@@ -79,6 +79,7 @@ impl Node {
             kind: octavo_agent::claims::DeviceKind::Gpu {
                 memory_bytes: 80 << 30,
                 reserved_bytes: 0,
+                shares: octavo_agent::config::GpuShares::Memory,
             },
         };
         claims.set_devices("580.95.05", vec![device(0), device(1)]).await;

@@ -236,7 +236,11 @@ fn known(gpu: &Gpu) -> Vec<KnownDevice> {
         uuid: gpu.uuid.clone(),
         minor: gpu.minor,
         pci: gpu.pci.to_string(),
-        kind: DeviceKind::Gpu { memory_bytes: gpu.memory_bytes, reserved_bytes: 0 },
+        kind: DeviceKind::Gpu {
+            memory_bytes: gpu.memory_bytes,
+            reserved_bytes: 0,
+            shares: octavo_agent::config::GpuShares::Memory,
+        },
     };
     let places = gpu.mig_profiles.iter().flat_map(|profile| {
         profile.placements.iter().map(|placement| KnownDevice {

@@ -115,6 +115,9 @@ pub const CAPACITY_MEMORY: &str = "memory";
 /// Capacity of a GPU: its time, in percent. A claim without it gets a fair part of idle time.
 pub const CAPACITY_COMPUTE: &str = "compute";
 
+/// Capacity of a GPU: equal shares of it, where a node counts them. The name is that of NVIDIA's DRA driver.
+pub const CAPACITY_SHARES: &str = "shares";
+
 /// Node label with the GPUs under dynamic MIG: `all`, `none`, or minor numbers or UUIDs joined by `_` (`0_3`). It takes
 /// precedence over the agent's setting.
 pub const LABEL_DYNAMIC_MIG: &str = "octavo.dev/dynamic-mig";

@@ -105,7 +105,11 @@ async fn compare(cdi_devices: &Path) {
         uuid: format!("GPU-{minor}"),
         minor,
         pci: format!("0000:0{minor}:00.0"),
-        kind: DeviceKind::Gpu { memory_bytes: 80 << 30, reserved_bytes: 0 },
+        kind: DeviceKind::Gpu {
+            memory_bytes: 80 << 30,
+            reserved_bytes: 0,
+            shares: octavo_agent::config::GpuShares::Memory,
+        },
     });
     let mut known: Vec<_> = known.collect();
     let name = "gpu-2-mig-1g10gb-19-0".to_owned();

@@ -20,7 +20,7 @@ pub(super) struct Refused {
 }
 
 /// Typos, wrong types and values that would only fail on the node.
-pub(super) const REFUSED: [Refused; 48] = [
+pub(super) const REFUSED: [Refused; 49] = [
     set("agnet.enabled=true", "additional properties 'agnet' not allowed"),
     set("agent.tolerations[0].kye=x", "additional properties 'kye' not allowed"),
     set("imagePullSecrets[0]=x", "'/imagePullSecrets/0': got string, want object"),
@@ -36,6 +36,7 @@ pub(super) const REFUSED: [Refused; 48] = [
     ),
     set("agent.featureLabels=nodes", "'/agent/featureLabels': value must be one of"),
     set("agent.mps.enabled=maybe", "'/agent/mps/enabled': got string, want boolean"),
+    set("agent.gpuShares=0", "/agent/gpuShares"),
     set("agent.mode=both", "'/agent/mode': value must be one of"),
     set(
         "agent.devicePlugin.config.fallbackStrategies={first}",
@@ -266,6 +267,7 @@ devicePlugin:
   flags: {\"device-id-strategy\":\"index\"}
 cgroupRoot: /host/sys/fs/cgroup
 shareTmpfs: true
+gpuShares: \"4\"
 memoryEnforcement: \"off\"
 minOverflowPolicy: Hold
 watchInterval: \"1s\"

@@ -126,6 +126,9 @@ impl CdiDevice<'_> {
         let (Some(share_id), HeldKind::Share(share)) = (self.share(), &self.held.kind) else {
             return edits;
         };
+        if share.is_unlimited() {
+            return edits;
+        }
         let folder = share_folder(uid, share_id);
         let share = EnforcedShare {
             gpu_uuid: &self.gpu.uuid,

@@ -51,7 +51,11 @@ fn gpu(minor: u32) -> KnownDevice {
         uuid: format!("GPU-{minor}"),
         minor,
         pci: format!("0000:{minor:02x}:00.0"),
-        kind: crate::claims::DeviceKind::Gpu { memory_bytes: 80 << 30, reserved_bytes: 0 },
+        kind: crate::claims::DeviceKind::Gpu {
+            memory_bytes: 80 << 30,
+            reserved_bytes: 0,
+            shares: crate::config::GpuShares::Memory,
+        },
     }
 }
 

@@ -155,10 +155,17 @@ pub(crate) enum HeldKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct HeldShare {
-    /// Memory in bytes.
+    /// Memory in bytes; 0: no limit.
     pub(crate) memory_bytes: u64,
     /// Guaranteed compute time in thousandths of a percent; 0 means no guarantee.
     pub(crate) compute_milli_percent: u32,
+}
+
+impl HeldShare {
+    /// Whether nothing limits its memory.
+    pub(crate) fn is_unlimited(self) -> bool {
+        self.memory_bytes == 0
+    }
 }
 
 /// A MIG instance, made or to be made.

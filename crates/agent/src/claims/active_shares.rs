@@ -65,7 +65,7 @@ impl Inner {
         let claim = &hold.record.claim;
         let min_overflow = self.min_overflow();
         let shares = hold.record.shares().filter_map(|(held, share)| {
-            let share_id = held.share_id.clone()?;
+            let share_id = held.share_id.clone().filter(|_| !share.is_unlimited())?;
             let folder = share_folder(&claim.uid, &share_id).on_host(&self.paths.run_root);
             let terms = held.terms;
             Some(ActiveShare {

@@ -9,7 +9,7 @@ use octavo_enforcement::backend::{self, Backend, BackendKind, MemoryEnforcement}
 use octavo_enforcement::share::{generation, share_folder};
 
 use super::{Devices, Inner};
-use crate::checkpoint::{HeldDevice, HeldTerms, Record};
+use crate::checkpoint::{HeldDevice, HeldKind, HeldTerms, Record};
 
 /// Inputs for choosing the backend.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,7 +59,12 @@ impl Inner {
         devices: Arc<Devices>,
     ) -> Result<Arc<Devices>, Refusal> {
         let uid = record.claim.uid.clone();
-        let mut shares = record.devices.iter_mut().filter(|held| held.terms.is_some()).peekable();
+        let is_limited = |held: &HeldDevice| match held.kind {
+            HeldKind::Share(share) => !share.is_unlimited(),
+            HeldKind::Whole | HeldKind::Mig(_) => false,
+        };
+        let shares = record.devices.iter_mut();
+        let mut shares = shares.filter(|held| held.terms.is_some() && is_limited(held)).peekable();
         let Some(first) = shares.peek() else { return Ok(devices) };
         let refused = |problem| Refusal::EnforcementNotReady {
             device: first.device.clone(),

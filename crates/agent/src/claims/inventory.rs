@@ -1,5 +1,6 @@
 //! The devices of a node as claims see them.
 
+use crate::config::GpuShares;
 use octavo_gpu::mig::{MigInstance, MigPlacement, MigProfile};
 
 /// A device that can be prepared for claims.
@@ -26,6 +27,8 @@ pub enum DeviceKind {
         memory_bytes: u64,
         /// The part of it that driver and firmware reserve, in bytes.
         reserved_bytes: u64,
+        /// How claims share it.
+        shares: GpuShares,
     },
     /// A placement for an instance that is created by prepare and destroyed by unprepare.
     MigPlacement {

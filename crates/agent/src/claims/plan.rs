@@ -106,11 +106,13 @@ pub(super) fn held(
     let kind = match &device.kind {
         // Admin access covers the whole GPU, not a share of it.
         DeviceKind::Gpu { .. } if result.admin_access => HeldKind::Whole,
-        DeviceKind::Gpu { memory_bytes, reserved_bytes } => {
+        DeviceKind::Gpu { memory_bytes, reserved_bytes, shares } => {
             match (&result.share_id, result.consumed.is_empty()) {
                 (None, true) => HeldKind::Whole,
-                (Some(_), false) => amounts::kind(&result.consumed, *memory_bytes, *reserved_bytes)
-                    .map_err(|error| invalid(&error))?,
+                (Some(_), false) => {
+                    amounts::kind(&result.consumed, *memory_bytes, *reserved_bytes, *shares)
+                        .map_err(|error| invalid(&error))?
+                }
                 (Some(_), true) => {
                     return Err(invalid(
                         "the allocation does not say how much of the device it is",

@@ -18,7 +18,8 @@ pub(super) fn write(
     let mut is_written = false;
     for part in cdi_devices {
         let HeldKind::Share(amounts) = part.held.kind else { continue };
-        let Some(share_id) = part.held.share_id.as_deref() else { continue };
+        let share_id = part.held.share_id.as_deref().filter(|_| !amounts.is_unlimited());
+        let Some(share_id) = share_id else { continue };
         let limited = LimitedShare {
             claim: &record.claim,
             share_id,

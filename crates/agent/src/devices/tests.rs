@@ -12,8 +12,12 @@ mod instances;
 
 /// The offer of a node without dynamic MIG.
 fn devices(inventory: &Inventory, health: &Health) -> Vec<Device> {
+    devices_with(inventory, health, GpuShares::Memory)
+}
+
+fn devices_with(inventory: &Inventory, health: &Health, shares: GpuShares) -> Vec<Device> {
     let (dynamic, made) = (DynamicMig::None, BTreeSet::new());
-    let offered = offered(&Node { inventory, health, dynamic: &dynamic, made: &made });
+    let offered = offered(&Node { inventory, health, dynamic: &dynamic, made: &made, shares });
     assert_eq!((offered.counters.len(), offered.plain.len()), (0, 0));
     offered.devices
 }
@@ -34,6 +38,27 @@ fn amounts<'a>(
 
 fn state() -> GpuState {
     GpuState::default()
+}
+
+#[test]
+fn a_node_may_count_shares_or_have_no_limit() {
+    let capacity = |shares| {
+        let inventory = testing::inventory(1);
+        devices_with(&inventory, &Health::new(), shares).remove(0).capacity
+    };
+    let counted = capacity(GpuShares::Count(4.try_into().unwrap()));
+    let shares = &counted["shares"];
+    let policy = shares.policy.as_ref().unwrap();
+    assert_eq!((shares.value, policy.default), (Quantity::decimal(4), Some(Quantity::decimal(1))));
+    let AllowedAmounts::Range { min, max, step } = &policy.allowed else { panic!("no range") };
+    let one = Quantity::decimal(1);
+    assert_eq!((*min, *max, *step), (one, Some(Quantity::decimal(4)), Some(one)));
+    for capacity in [&counted, &capacity(GpuShares::Unlimited)] {
+        let memory = capacity["memory"].policy.as_ref().unwrap();
+        assert_eq!(memory.default, Some(Quantity::ZERO));
+    }
+    assert!(!capacity(GpuShares::Unlimited).contains_key("shares"));
+    assert!(!capacity(GpuShares::Memory).contains_key("shares"));
 }
 
 #[test]
@@ -118,7 +143,13 @@ fn a_module_that_is_not_loaded_taints_every_device() {
     let inventory = testing::inventory(2);
     let health = BTreeMap::new();
     let (dynamic, made) = (DynamicMig::None, BTreeSet::new());
-    let node = Node { inventory: &inventory, health: &health, dynamic: &dynamic, made: &made };
+    let node = Node {
+        inventory: &inventory,
+        health: &health,
+        dynamic: &dynamic,
+        made: &made,
+        shares: GpuShares::Memory,
+    };
     let offered = offered(&node).without_module(Some("nvidia-uvm"));
     assert_eq!(offered.devices.len(), 2);
     for device in &offered.devices {

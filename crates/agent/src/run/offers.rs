@@ -135,7 +135,7 @@ impl NodeAgent {
             };
             period.spawn(manager.follow(self.settings.subscribe()));
         }
-        PublishInputs { slices: permitted, closed: closed_changes }
+        PublishInputs { slices: permitted, closed: closed_changes, shares: self.config.gpu_shares }
     }
 
     /// Removes labels of GPU feature discovery that an agent with another setting wrote.

@@ -53,6 +53,7 @@ fn known_parts(node: &devices::Node<'_>, gpu: &Gpu) -> BTreeMap<String, KnownDev
     let whole = DeviceKind::Gpu {
         memory_bytes: gpu.memory_bytes,
         reserved_bytes: gpu.reserved_bytes.unwrap_or_default(),
+        shares: node.shares,
     };
     let whole = known(device_name(gpu), whole);
     let mut parts = BTreeMap::from([(whole.name.clone(), whole)]);

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use super::node_settings::NodeSettings;
 use super::pool;
 use crate::claims::{Claims, KnownDevice, MigManagement};
-use crate::config::{DynamicMig, Mode};
+use crate::config::{DynamicMig, GpuShares, Mode};
 use crate::devices::{MadeInstance, Node, Note, foreign_instances, is_inconsistent, notes};
 use crate::health::Health;
 use crate::mig_layout::ClosedParts;
@@ -31,6 +31,8 @@ pub(super) struct PublishInputs {
     pub(super) slices: watch::Receiver<Option<bool>>,
     /// Parts of GPUs that are not offered, because they are about to change; `None` until that is known.
     pub(super) closed: watch::Receiver<Option<ClosedParts>>,
+    /// How claims share a GPU.
+    pub(super) shares: GpuShares,
 }
 
 /// Outputs of the loop.
@@ -59,6 +61,7 @@ struct State {
     health: Health,
     dynamic: DynamicMig,
     made: BTreeSet<MadeInstance>,
+    shares: GpuShares,
 }
 
 impl State {
@@ -68,6 +71,7 @@ impl State {
             health: &self.health,
             dynamic: &self.dynamic,
             made: &self.made,
+            shares: self.shares,
         }
     }
 }
@@ -82,6 +86,7 @@ pub(super) struct PublishLoop {
     slices: watch::Receiver<Option<bool>>,
     /// Parts of GPUs that are not offered, because they are about to change; `None` until that is known.
     closed: watch::Receiver<Option<ClosedParts>>,
+    shares: GpuShares,
     outputs: PublishOutputs,
     observer: NodeObserver,
     /// Whether the driver was open and its modules loaded at the last step.
@@ -97,7 +102,7 @@ impl PublishLoop {
         claims: Claims,
         mut snapshots: watch::Receiver<Snapshot>,
         setting: watch::Receiver<Option<NodeSettings>>,
-        PublishInputs { slices, closed }: PublishInputs,
+        PublishInputs { slices, closed, shares }: PublishInputs,
         outputs: PublishOutputs,
     ) -> Self {
         snapshots.mark_changed();
@@ -108,6 +113,7 @@ impl PublishLoop {
             setting,
             slices,
             closed,
+            shares,
             outputs,
             observer: NodeObserver::default(),
             was_usable: false,
@@ -153,7 +159,8 @@ impl PublishLoop {
         };
         // A device plugin's MIG devices belong to no claim, and must stay.
         let dynamic = if mode == Mode::DevicePlugin { DynamicMig::None } else { dynamic };
-        let Some(state) = self.observer.state(&self.claims, &snapshot, dynamic).await else {
+        let Some(state) = self.observer.state(&self.claims, &snapshot, dynamic, self.shares).await
+        else {
             let is_empty = snapshot.is_driver_gone || snapshot.is_driver_released;
             if is_read && (is_empty || slices == Some(false)) {
                 // An earlier agent's slices would offer GPUs that no container can use.
@@ -202,6 +209,7 @@ impl NodeObserver {
         claims: &Claims,
         snapshot: &Snapshot,
         dynamic: DynamicMig,
+        shares: GpuShares,
     ) -> Option<State> {
         let found = snapshot.inventory.clone()?;
         let inventory = match &self.read {
@@ -210,7 +218,7 @@ impl NodeObserver {
         };
         let made = claims.mig_in_use();
         let health = snapshot.health.clone();
-        let mut state = State { inventory, health, dynamic, made };
+        let mut state = State { inventory, health, dynamic, made, shares };
         let has_new_setting = self.dynamic.as_ref().is_some_and(|old| *old != state.dynamic);
         let was_unsettled = self.is_inconsistent;
         let mut seen = BTreeSet::new();

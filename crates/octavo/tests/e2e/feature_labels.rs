@@ -1,28 +1,15 @@
 //! The labels of GPU feature discovery on the Node, under the chart's admission policy.
 
 use std::collections::BTreeMap;
-use std::fs;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use octavo_lab::Component;
 use serde_json::json;
 
 use crate::testbed::{Testbed, eventually};
 
 const NODE: &str = "dgx-h100-0";
-
-/// Starts the agents again, with another place of labels.
-async fn set_feature_labels(testbed: &Testbed, place: &str) {
-    testbed.lab.stop(Component::Agents).await;
-    let file = testbed.node(NODE).join("agent.yaml");
-    let text = fs::read_to_string(&file).unwrap();
-    let other = text.lines().filter(|line| !line.starts_with("featureLabels"));
-    let lines: Vec<&str> = other.collect();
-    fs::write(&file, format!("{}\nfeatureLabels: {place}\n", lines.join("\n"))).unwrap();
-    testbed.lab.start(Component::Agents).await.unwrap();
-}
 
 /// The node's labels that NVIDIA's programs write. That of its clique is left out: agents write it at any time.
 async fn labels(testbed: &Testbed) -> BTreeMap<String, String> {
@@ -37,7 +24,7 @@ async fn an_agent_labels_its_node_as_gpu_feature_discovery_does_and_removes_its_
     let testbed = Testbed::up("dgx-h100=1").await;
     eventually("the node publishes", || testbed.device(NODE, "gpu-0")).await;
     let before = labels(&testbed).await;
-    set_feature_labels(&testbed, "node").await;
+    testbed.configure_agent(NODE, "featureLabels: node").await;
     let found = eventually("the labels are written", || async {
         let found = labels(&testbed).await;
         found.contains_key("nvidia.com/gpu.product").then_some(found)
@@ -60,7 +47,7 @@ async fn an_agent_labels_its_node_as_gpu_feature_discovery_does_and_removes_its_
     }
     assert!(before.iter().all(|(key, value)| found.get(key) == Some(value)), "{before:?}");
 
-    set_feature_labels(&testbed, "none").await;
+    testbed.configure_agent(NODE, "featureLabels: none").await;
     eventually("the labels are gone", || async {
         (labels(&testbed).await == before).then_some(())
     })
@@ -70,7 +57,7 @@ async fn an_agent_labels_its_node_as_gpu_feature_discovery_does_and_removes_its_
     let nodes: Api<Node> = Api::all(testbed.client.clone());
     let other = json!({"metadata": {"labels": {"nvidia.com/gpu.product": "of-another"}}});
     nodes.patch(NODE, &PatchParams::default(), &Patch::Merge(&other)).await.unwrap();
-    set_feature_labels(&testbed, "node").await;
+    testbed.configure_agent(NODE, "featureLabels: node").await;
     testbed.wait_until_event("FeatureLabelsNotWritten", "another program writes").await;
     let found = labels(&testbed).await;
     assert_eq!(found["nvidia.com/gpu.product"], "of-another");

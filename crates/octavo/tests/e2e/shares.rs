@@ -5,7 +5,9 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
-use crate::testbed::{Testbed, eventually, pod};
+use crate::testbed::{Testbed, claim, eventually, pod};
+
+const NODE: &str = "gh200-0";
 
 /// A claim for a share of one GPU.
 pub(crate) fn share_claim(name: &str, amounts: &Value) -> Value {
@@ -197,4 +199,53 @@ async fn a_container_may_have_two_shares_and_two_pods_one() {
         testbed.share_folders("gh200-0").is_empty().then_some(())
     })
     .await;
+}
+
+/// The condition of a claim's only device.
+async fn is_enforced(testbed: &Testbed, claim: &str) -> String {
+    eventually("the claim's device has the condition Enforced", || async {
+        let status = testbed.claims().get(claim).await.unwrap().status?;
+        let conditions = status.devices?.first()?.conditions.clone()?;
+        conditions.into_iter().find(|it| it.type_ == "Enforced").map(|it| it.status)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_counts_shares_or_shares_its_gpus_without_limit() {
+    let testbed = Testbed::up("gh200=1").await;
+    testbed.configure_agent(NODE, "gpuShares: 4").await;
+    eventually("the GPU has shares", || async {
+        testbed.device(NODE, "gpu-0").await?.capacity?.contains_key("shares").then_some(())
+    })
+    .await;
+    for name in ["count-0", "count-1", "count-2", "count-3"] {
+        testbed.create::<ResourceClaim>(claim(name, &json!([]))).await;
+        testbed.create::<Pod>(pod(name, name)).await;
+        let pod = testbed.wait_until_running(name).await;
+        let limits = testbed.container(NODE, &pod, "main").shares()[0].limits();
+        // A quarter of 147,456 MiB, less the share's part of the 608 that the driver reserves.
+        assert_eq!(limits["memoryBytes"], 36_712_u64 << 20, "{limits}");
+    }
+    testbed.create::<ResourceClaim>(claim("count-4", &json!([]))).await;
+    testbed.create::<Pod>(pod("count-4", "count-4")).await;
+    testbed.wait_until_unschedulable("count-4").await;
+    for name in ["count-0", "count-1", "count-2", "count-3", "count-4"] {
+        testbed.delete_pod(name).await;
+        testbed.claims().delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    testbed.configure_agent(NODE, "gpuShares: unlimited").await;
+    eventually("the GPU has no shares", || async {
+        (!testbed.device(NODE, "gpu-0").await?.capacity?.contains_key("shares")).then_some(())
+    })
+    .await;
+    for index in 0..6 {
+        let name = format!("free-{index}");
+        testbed.create::<ResourceClaim>(claim(&name, &json!([]))).await;
+        testbed.create::<Pod>(pod(&name, &name)).await;
+        let pod = testbed.wait_until_running(&name).await;
+        assert_eq!(testbed.container(NODE, &pod, "main").shares().len(), 0);
+        assert_eq!(is_enforced(&testbed, &name).await, "False");
+    }
 }

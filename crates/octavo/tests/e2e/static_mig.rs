@@ -61,21 +61,14 @@ async fn wait_until_devices(testbed: &Testbed, wanted: &[(&str, usize)]) {
     .await;
 }
 
-/// Starts the agents again with these lines in their config.
-async fn configure(testbed: &Testbed, lines: &str) {
-    testbed.lab.stop(Component::Agents).await;
-    let file = testbed.node(NODE).join("agent.yaml");
-    let text = fs::read_to_string(&file).unwrap();
-    fs::write(&file, format!("{text}\n{lines}\n")).unwrap();
-    testbed.lab.start(Component::Agents).await.unwrap();
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn gpus_get_the_mig_layout_of_their_node_each_once_nothing_uses_what_has_to_go() {
     let testbed = Testbed::up("dgx-h100=1").await;
     let file = testbed.node(NODE).join("mig.yaml");
     fs::write(&file, FILE).unwrap();
-    configure(&testbed, &format!("migManager: true\nmigConfigFile: {}", file.display())).await;
+    testbed
+        .configure_agent(NODE, &format!("migManager: true\nmigConfigFile: {}", file.display()))
+        .await;
     wait_until_devices(&testbed, &[("gpu", 8)]).await;
     label(&testbed, Some("all-balanced")).await;
     wait_until_state(&testbed, Some("success")).await;
@@ -146,7 +139,7 @@ async fn mig_devices_of_the_device_plugin_change_once_no_pod_has_them() {
     let testbed = Testbed::up("dgx-h100=1").await;
     let settings =
         "migManager: true\nmode: device-plugin\ndevicePlugin: {flags: {mig-strategy: mixed}}";
-    configure(&testbed, settings).await;
+    testbed.configure_agent(NODE, settings).await;
     wait_until_allocatable(&testbed, &[("gpu", "8")]).await;
     label(&testbed, Some("all-balanced")).await;
     wait_until_state(&testbed, Some("success")).await;

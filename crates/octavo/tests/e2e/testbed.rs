@@ -1,6 +1,7 @@
 //! A lab for one test, with queries for tests.
 
 use std::fmt::Debug;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::api::resource::v1::{Device, ResourceClaim, ResourceSlice};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
-use octavo_lab::{DynamicMig, Lab, Owner, Owners, RealNodeKind, UpOptions};
+use octavo_lab::{Component, DynamicMig, Lab, Owner, Owners, RealNodeKind, UpOptions};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -83,6 +84,19 @@ impl Testbed {
             ..UpOptions::control_plane_only(state, OCTAVO)
         })
         .await
+    }
+
+    /// Starts the agents again, with these settings in the config of one.
+    pub(crate) async fn configure_agent(&self, node: &str, lines: &str) {
+        self.lab.stop(Component::Agents).await;
+        let file = self.node(node).join("agent.yaml");
+        let text = fs::read_to_string(&file).unwrap();
+        let key = |line: &str| line.split(':').next().unwrap_or_default().to_owned();
+        let new: Vec<String> = lines.lines().map(key).collect();
+        let others = text.lines().filter(|line| !new.contains(&key(line)));
+        let text: Vec<&str> = others.chain(lines.lines()).collect();
+        fs::write(&file, text.join("\n") + "\n").unwrap();
+        self.lab.start(Component::Agents).await.unwrap();
     }
 
     /// Starts a lab with the given options and waits until it is ready.

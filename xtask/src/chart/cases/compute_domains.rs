@@ -82,6 +82,7 @@ mode: dra
 featureLabels: none
 cgroupRoot: /host/sys/fs/cgroup
 shareTmpfs: true
+gpuShares: \"memory\"
 memoryEnforcement: \"auto\"
 minOverflowPolicy: Kill
 watchInterval: \"200ms\"

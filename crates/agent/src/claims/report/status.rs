@@ -152,7 +152,7 @@ fn enforced(
         Some(BackendKind::Off) => (
             Status::False,
             names::REASON_ENFORCEMENT_OFF,
-            "memory enforcement is off on the node (`memoryEnforcement: off`): the containers can exceed the share",
+            "the node does not limit the share (`memoryEnforcement: off`, or `gpuShares: unlimited`): the containers can exceed it",
         ),
         None => (
             Status::False,

@@ -276,7 +276,11 @@ pub(super) fn known() -> Vec<KnownDevice> {
         uuid: format!("GPU-{minor}"),
         minor,
         pci: format!("0000:{minor:02x}:00.0"),
-        kind: crate::claims::DeviceKind::Gpu { memory_bytes: 80 << 30, reserved_bytes: 0 },
+        kind: crate::claims::DeviceKind::Gpu {
+            memory_bytes: 80 << 30,
+            reserved_bytes: 0,
+            shares: crate::config::GpuShares::Memory,
+        },
     };
     (0..8).map(device).collect()
 }

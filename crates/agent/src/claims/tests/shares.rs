@@ -8,8 +8,9 @@ use octavo_node::ClaimRef;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::fixtures::{Node, share_id};
-use crate::claims::{Fact, HeldCounts};
+use super::fixtures::{Node, known, share_id};
+use crate::claims::{DeviceKind, Fact, HeldCounts, KnownDevice};
+use crate::config::GpuShares;
 
 /// Longer than anything here takes.
 const TIMEOUT: Duration = Duration::from_mins(1);
@@ -183,7 +184,7 @@ async fn what_cannot_be_a_share_is_refused_with_its_reason() {
         (share("much", "0"), "\"much\" is no quantity"),
         (json!({"compute": "5"}), "it gives no memory"),
         (json!({}), "does not say how much"),
-        (json!({"memory": "1Gi", "shares": "1"}), "the capacity shares"),
+        (json!({"memory": "1Gi", "slots": "1"}), "the capacity slots"),
         (json!({"memory": "1Gi", "gpu.nvidia.com/memory": "1Gi"}), "gives"),
     ];
     for (consumed, words) in cases {
@@ -291,4 +292,34 @@ async fn an_administrator_s_share_is_a_look_at_the_gpu() {
     claims.prepare(&user).await.expect("prepares");
     let devices = claims.prepare(&admin).await.expect("is not in the way");
     assert_eq!(devices[0].share_id.as_deref(), Some("s"));
+}
+
+#[tokio::test]
+async fn claims_without_limit_share_a_gpu_and_all_of_its_memory() {
+    let node = Node::new();
+    let (claims, _) = node.open();
+    let unlimited = |known: KnownDevice| KnownDevice {
+        kind: DeviceKind::Gpu {
+            memory_bytes: 80 << 30,
+            reserved_bytes: 0,
+            shares: GpuShares::Unlimited,
+        },
+        ..known
+    };
+    claims.set_devices("580.95.05", known().into_iter().map(unlimited).collect()).await;
+    let many: Vec<_> = (0..20)
+        .map(|number| node.allocate_shares(&format!("c{number}"), &[("gpu-0", "0", "0")]))
+        .collect();
+    for claim in &many {
+        claims.prepare(claim).await.expect("prepares");
+    }
+    let spec = fs::read_to_string(node.path(&Node::cdi(&many[0]))).expect("reads");
+    assert!(!spec.contains("/run/octavo/shares"), "{spec}");
+    assert_eq!(node.files().len(), 2 * many.len(), "no limits");
+    let whole = node.allocate("whole", &["gpu-0"]);
+    assert_eq!(claims.prepare(&whole).await.expect_err("is shared").reason(), "DeviceInUse");
+    for claim in &many {
+        claims.unprepare(claim).await.expect("unprepares");
+    }
+    claims.prepare(&whole).await.expect("prepares");
 }

@@ -1,6 +1,6 @@
 //! GPUs under dynamic MIG.
 
-use crate::config::GpuName;
+use crate::config::{GpuName, GpuShares};
 use octavo_api::names::TAINT_FOREIGN_MIG;
 use octavo_gpu::Gpu;
 
@@ -28,6 +28,7 @@ impl Opted {
             health: &self.health,
             dynamic: &self.dynamic,
             made: &self.made,
+            shares: GpuShares::Memory,
         }
     }
 

@@ -12,7 +12,13 @@ fn inventory() -> Inventory {
 }
 
 fn reasons(inventory: &Inventory, made: &BTreeSet<MadeInstance>) -> Vec<&'static str> {
-    let node = Node { inventory, health: &Health::new(), dynamic: &DynamicMig::None, made };
+    let node = Node {
+        inventory,
+        health: &Health::new(),
+        dynamic: &DynamicMig::None,
+        made,
+        shares: GpuShares::Memory,
+    };
     notes(&node).into_iter().map(|note| note.reason).collect()
 }
 
@@ -60,7 +66,14 @@ fn what_the_agent_made_goes_with_its_claim_once_its_gpu_is_opted_out() {
     let made = BTreeSet::from([(testing::uuid(0), 0, 4)]);
     let health = Health::new();
     let offer = |inventory: &Inventory, made| {
-        offered(&Node { inventory, health: &health, dynamic: &dynamic, made }).devices
+        offered(&Node {
+            inventory,
+            health: &health,
+            dynamic: &dynamic,
+            made,
+            shares: GpuShares::Memory,
+        })
+        .devices
     };
     let devices = offer(&inventory, &made);
     assert_eq!(names(&devices), ["gpu-1", "gpu-0-mig-1g10gb-me-20-6", "gpu-0-mig-3g40gb-9-0"]);

@@ -1,6 +1,7 @@
 use octavo_gpu::Inventory;
 
 use super::*;
+use crate::config::GpuShares;
 use crate::config::{DynamicMig, GpuName};
 use crate::devices::{MadeInstance, parse_mig_name};
 use crate::health::Health;
@@ -11,7 +12,13 @@ fn known(
     dynamic: &DynamicMig,
     made: &BTreeSet<MadeInstance>,
 ) -> Vec<KnownDevice> {
-    let node = devices::Node { inventory, health: &Health::new(), dynamic, made };
+    let node = devices::Node {
+        inventory,
+        health: &Health::new(),
+        dynamic,
+        made,
+        shares: GpuShares::Memory,
+    };
     let known = known_devices(&node);
     // Whatever is published can be given.
     let names: BTreeSet<_> = known.iter().map(|device| device.name.as_str()).collect();
@@ -46,6 +53,7 @@ fn what_a_node_publishes_is_far_from_what_an_object_may_be() {
             health: &health,
             dynamic: &dynamic,
             made: &made,
+            shares: GpuShares::Memory,
         };
         let pool = pool("node", &node, &Owner::default(), None);
         let slices = pool.counters.chunks(8).map(|sets| (sets.to_vec(), Vec::new()));
@@ -102,6 +110,7 @@ fn a_gpu_is_cut_by_its_setting_and_not_for_what_is_still_held() {
         health: &health,
         dynamic: &DynamicMig::Gpus([1, 2].map(GpuName::Minor).into()),
         made: &made,
+        shares: GpuShares::Memory,
     };
     // The first GPU is opted out; the last stays whole until it is reset.
     let (gpus, fixed) = (Some([testing::uuid(1)].into()), [testing::uuid(2)].into());

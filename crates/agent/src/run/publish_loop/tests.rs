@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::claims::{AllocatedClaim, ClaimReader, ReadError, SilentReporter};
+use crate::config::GpuShares;
 use crate::testing::{self, mig};
 
 /// A driver with the GPUs that a test gives it.
@@ -108,7 +109,8 @@ impl Fixture {
         let (setting, message) = watch::channel(None);
         let (slices, permitted) = watch::channel(Some(true));
         let (closed, closed_changes) = watch::channel(Some(ClosedParts::default()));
-        let inputs = PublishInputs { slices: permitted, closed: closed_changes };
+        let inputs =
+            PublishInputs { slices: permitted, closed: closed_changes, shares: GpuShares::Memory };
         let (pool_sender, pool) = watch::channel(None);
         let (notes_sender, notes) = watch::channel(BTreeSet::new());
         let outputs = PublishOutputs { pool: pool_sender, notes: notes_sender };
