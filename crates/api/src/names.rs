@@ -139,6 +139,9 @@ pub const LABEL_MODE: &str = "octavo.dev/mode";
 /// Node label with the name of the device plugin's config, as of NVIDIA's device plugin.
 pub const LABEL_PLUGIN_CONFIG: &str = "nvidia.com/device-plugin.config";
 
+/// Node label of NVIDIA's GPU Operator: `true` where the node has a GPU.
+pub const LABEL_GPU_PRESENT: &str = "nvidia.com/gpu.present";
+
 /// Annotation of a scheduler's `Lease`: address of the holder's admin server, `HOST:PORT`. It is absent if the holder is
 /// a pod, since pods are reached through the API server.
 pub const ANNOTATION_ADDRESS: &str = "octavo.dev/address";

@@ -84,6 +84,29 @@ Examples:
   octavo doctor -o json            for programs; kind Doctor")]
     Doctor(octavo_view::DoctorArgs),
 
+    /// Prove that nodes can serve GPUs: driver, container runtime, CUDA and the offer of GPUs
+    #[command(after_help = "\
+Each node has two Jobs, one after the other, which are removed at the end, also after Ctrl-C. The first
+is privileged and checks the host's driver. The second has one GPU, by a claim or by nvidia.com/gpu, as
+the node offers it, and checks what a pod gets. `octavo validate node --help` describes the components.
+If no GPU is free, toolkit, cuda and plugin are not tried.
+
+Status files such as driver-ready are written to /run/nvidia/validations on each node, as the validator
+of NVIDIA's GPU Operator does; --no-status-files leaves them as they are.
+
+It needs the rights to read nodes, ResourceSlices and DaemonSets, to make and delete Jobs and claims in
+its namespace, and to read pods and events there.
+
+Exit codes: 0 all components of all nodes are ready, 1 a component failed or the command did, 2 wrong
+usage, 3 none failed, and one was not tried, such as for lack of a free GPU.
+
+Examples:
+  octavo validate                              all nodes with GPUs
+  octavo validate gpu-7 gpu-8 --timeout 10m
+  octavo validate -o json                      for programs; kind Validation
+  octavo validate --runtime-class nvidia       where the device plugin's config asks for envvar")]
+    Validate(Box<octavo_validate::ValidateArgs>),
+
     /// Let the agents of nodes release the driver, or use it again
     Driver(octavo_view::DriverArgs),
 

@@ -70,6 +70,11 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             logging::start(cli.log, LogProfile::Command);
             with_tls(&client_runtime()?, async { Ok(octavo_view::run_driver(&args).await?) })?;
         }
+        Program::Validate(args) => {
+            logging::start(cli.log, LogProfile::Command);
+            let status = with_tls(&client_runtime()?, octavo_validate::run(&args))?;
+            return Ok(ExitStatus::from(status).into());
+        }
         Program::Snapshot(args) => {
             logging::start(cli.log, LogProfile::Command);
             write(with_tls(&client_runtime()?, snapshot::run(&args))?.as_bytes())?;

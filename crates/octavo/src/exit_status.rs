@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use octavo_sim::run::SimStatus;
+use octavo_validate::ValidateStatus;
 use octavo_view::{DoctorStatus, ExplainStatus};
 
 /// The end of a program that did not fail, as its exit code tells it to scripts.
@@ -40,6 +41,16 @@ impl From<DoctorStatus> for ExitStatus {
         match status {
             DoctorStatus::Well => Self::Success,
             DoctorStatus::Sick => Self::CheckFailed,
+        }
+    }
+}
+
+impl From<ValidateStatus> for ExitStatus {
+    fn from(status: ValidateStatus) -> Self {
+        match status {
+            ValidateStatus::Ready => Self::Success,
+            ValidateStatus::Failed => Self::CheckFailed,
+            ValidateStatus::NotTried => Self::NotSatisfied,
         }
     }
 }

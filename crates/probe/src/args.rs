@@ -22,6 +22,10 @@ pub struct ProbeArgs {
     #[arg(long, conflicts_with_all = ["paths", "no_timing", "bypass", "hold", "list"])]
     pub seen: bool,
 
+    /// Write data to the memory of each GPU, read it again, compare it, and exit
+    #[arg(long, conflicts_with_all = ["paths", "no_timing", "bypass", "hold", "list", "seen", "fabric"])]
+    pub verify: bool,
+
     /// As a rank of an MPI job: give all other ranks memory of a GPU over the NVLink fabric, and check every byte of theirs
     #[arg(long, conflicts_with_all = ["gpu", "paths", "no_timing", "bypass", "list", "seen"])]
     pub fabric: bool,

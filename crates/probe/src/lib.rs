@@ -19,6 +19,7 @@ mod output;
 mod paths;
 mod run;
 mod timing;
+mod verify;
 
 pub use args::ProbeArgs;
 pub use run::{ProbeResult, run};

@@ -244,4 +244,4 @@ fn size(bytes: u64) -> usize {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -21,6 +21,7 @@ use crate::fabric;
 use crate::output;
 use crate::paths::{self, ALLOCATION_PATHS, AllocationPath, Finding, GpuContext, Verdict};
 use crate::timing::{self, Cost};
+use crate::verify;
 
 /// Folder of the driver's own libraries in a container with Octavo's guard.
 const DRIVER_FOLDER: &str = "/run/octavo/real";
@@ -94,6 +95,10 @@ pub fn run(args: &ProbeArgs, out: &mut dyn Write) -> anyhow::Result<ProbeResult>
         "there is no such GPU: this process sees {} of them, numbered from 0",
         environment.gpus.len()
     );
+    if args.verify {
+        verify::run(&cuda, &gpus, out)?;
+        return Ok(ProbeResult::Holds);
+    }
     let mut reports = Vec::new();
     let tried: &[&Gpu] = if args.seen { &[] } else { &gpus };
     for gpu in tried {

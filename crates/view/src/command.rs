@@ -132,13 +132,14 @@ fn table_options(kind: Format, form: OutputArgs) -> TableOptions {
 }
 
 /// Colour is for terminals only, and off if the user disabled it (<https://no-color.org>).
-fn colour() -> bool {
+pub fn colour() -> bool {
     io::stdout().is_terminal()
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
         && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-fn write(text: &str) -> io::Result<()> {
+/// Writes a report to standard output.
+pub fn write(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()

@@ -71,7 +71,7 @@ impl Connection {
 }
 
 /// Reads a time as kubectl does: a number with `ms`, `s`, `m` or `h`, or plain seconds.
-pub(crate) fn parse_timeout(text: &str) -> Result<Timeout, String> {
+pub fn parse_timeout(text: &str) -> Result<Timeout, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let number: u64 = number

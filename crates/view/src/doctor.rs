@@ -21,7 +21,7 @@ use serde::Serialize;
 
 pub use checks::check;
 pub use domains::DomainFacts;
-pub use facts::{AgentPod, DeviceTaint, Facts, GpuNode, read};
+pub use facts::{AgentPod, DeviceTaint, Facts, GPU_LABELS, GpuNode, read};
 pub use probe::{ProbeOptions, probe};
 
 /// Findings about a cluster.

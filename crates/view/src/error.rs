@@ -275,7 +275,7 @@ impl ViewError {
     }
 
     /// Classifies a client's error by what the user can do about it.
-    pub(crate) fn api(kind: &'static str, error: kube::Error) -> Self {
+    pub fn api(kind: &'static str, error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => {
                 Self::Refused { kind, code: status.code, message: status.message.clone() }

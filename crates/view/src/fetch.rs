@@ -218,7 +218,7 @@ async fn read_node_warnings(client: &Client, into: &mut ClusterSnapshot) -> Resu
 }
 
 /// Lists all pages. If the continue token expires (410), the list restarts once.
-pub(crate) async fn list<K>(
+pub async fn list<K>(
     kind: &'static str,
     api: &Api<K>,
     params: ListParams,

@@ -9,6 +9,7 @@
 //! | [`driver`] | lets agents release the driver, and waits for them |
 //! | [`shares::read`] | adds the figures of the agents |
 //! | [`scheduler`] | adds the explanation of Octavo's scheduler |
+//! | [`pod_trouble`] | why the containers of a pod do not run |
 //! | [`output`] and the renderers | write reports |
 //! | [`command`] | the commands of the `octavo` binary |
 
@@ -23,6 +24,7 @@ pub mod error;
 pub mod explain;
 pub mod fetch;
 pub mod output;
+pub mod pod_trouble;
 pub mod scheduler;
 pub mod shares;
 pub mod snapshot;
@@ -36,7 +38,6 @@ mod device;
 
 #[cfg(test)]
 mod fixtures;
-mod pod_trouble;
 mod port_forward;
 
 pub use command::{

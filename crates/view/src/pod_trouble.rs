@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 const STARTING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 
 /// The reason and message of a container that waits or ended; `None` if the kubelet gives none.
-pub(crate) fn trouble(pod: &Pod) -> Option<String> {
+pub fn trouble(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref()?;
     let of_pod = words(status.reason.as_deref(), status.message.as_deref());
     containers(pod).rev().find_map(of_container).or(of_pod)

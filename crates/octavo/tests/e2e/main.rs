@@ -39,4 +39,5 @@ mod static_mig;
 mod testbed;
 mod tour;
 mod upgrade;
+mod validate;
 mod virtual_machine;

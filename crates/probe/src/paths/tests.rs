@@ -4,7 +4,7 @@ use std::path::Path;
 use super::*;
 
 /// The first GPU of a simulated machine, in a folder.
-fn with_gpu(machine: &str, body: impl FnOnce(&GpuContext<'_>)) {
+pub(crate) fn with_gpu(machine: &str, body: impl FnOnce(&GpuContext<'_>)) {
     let folder = tempfile::tempdir().expect("a folder");
     let test = std::env::current_exe().expect("this program");
     let deps = test.parent().expect("a folder");

@@ -9,7 +9,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
-use octavo_api::names::LABEL_OWNER;
+use octavo_api::names::{LABEL_GPU_PRESENT, LABEL_OWNER};
 use octavo_dra::AttributeValue;
 use octavo_dra::slice::Device;
 
@@ -26,11 +26,11 @@ const OCTAVO: &str = "app.kubernetes.io/part-of=octavo";
 /// Label with the part of Octavo that an object is of.
 const COMPONENT: &str = "app.kubernetes.io/component";
 /// Labels by which Node Feature Discovery or an administrator marks nodes with NVIDIA GPUs.
-const GPU_LABELS: [&str; 4] = [
+pub const GPU_LABELS: [&str; 4] = [
     "feature.node.kubernetes.io/pci-10de.present",
     "feature.node.kubernetes.io/pci-0302_10de.present",
     "feature.node.kubernetes.io/pci-0300_10de.present",
-    "nvidia.com/gpu.present",
+    LABEL_GPU_PRESENT,
 ];
 /// Namespace and name of the lease of a scheduler without a config file.
 const LEASE: (&str, &str) = ("octavo-system", "octavo-scheduler");
