@@ -231,16 +231,13 @@ fn claim(name: &str) -> ClaimRef {
 
 /// Allocations of a GPU.
 fn known(gpu: &Gpu) -> Vec<KnownDevice> {
+    let shares = octavo_agent::config::GpuShares::Memory;
     let whole = KnownDevice {
         name: format!("gpu-{}", gpu.minor),
         uuid: gpu.uuid.clone(),
         minor: gpu.minor,
         pci: gpu.pci.to_string(),
-        kind: DeviceKind::Gpu {
-            memory_bytes: gpu.memory_bytes,
-            reserved_bytes: 0,
-            shares: octavo_agent::config::GpuShares::Memory,
-        },
+        kind: DeviceKind::Gpu { memory_bytes: gpu.memory_bytes, reserved_bytes: 0, shares },
     };
     let places = gpu.mig_profiles.iter().flat_map(|profile| {
         profile.placements.iter().map(|placement| KnownDevice {

@@ -12,6 +12,7 @@ mod inventory;
 pub mod mig;
 pub mod nvml;
 mod pci_address;
+mod pci_devices;
 pub mod programs;
 mod root;
 pub mod xid;
@@ -27,3 +28,4 @@ pub use inventory::{
     Inventory, Mig, NvLink, RecoveryAction, UnreadableGpu,
 };
 pub use pci_address::{PciAddress, PciAddressError};
+pub use pci_devices::gpus_on_bus;

@@ -6,6 +6,7 @@ use std::path::Path;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use crate::discover::DiscoverArgs;
 use crate::migrate::MigrateArgs;
 use crate::snapshot::SnapshotArgs;
 use octavo::logging::LogArgs;
@@ -174,6 +175,17 @@ Examples:
   octavo mps-daemon run --driver-root /driver-root    with a driver that is mounted there
   octavo mps-daemon check --served                    the pod's probe")]
     MpsDaemon(octavo_mps_daemon::MpsDaemonArgs),
+
+    /// Label this node where it has an NVIDIA GPU, for clusters without Node Feature Discovery
+    #[command(after_help = "\
+It looks for PCI devices of vendor 10de and class 0300 or 0302, and sets nvidia.com/gpu.present=true. When
+the GPU is gone, it removes the label that it set. A label with another value stays. It needs the right to
+patch nodes; the chart's discover.enabled runs it on all nodes.
+
+Examples:
+  octavo discover                                in a pod, with NODE_NAME and its service account
+  octavo discover --node-name gpu-7 --kubeconfig admin.conf")]
+    Discover(DiscoverArgs),
 
     /// Run a cluster on this machine: a real control plane, simulated GPU nodes
     Lab(Box<octavo_lab::LabArgs>),

@@ -12,6 +12,7 @@ use octavo::runtime::{client_runtime, server_runtime, with_tls};
 use octavo_mps_daemon::{MpsDaemonArgs, MpsDaemonCommand};
 
 use crate::cli::{Cli, Generated, Program, VersionForm, command};
+use crate::discover::run_discover;
 use crate::exit_status::ExitStatus;
 use crate::migrate::{MigrateArgs, MigrateCommand, run_manifests, run_plan};
 use crate::{reference, snapshot, version};
@@ -69,6 +70,10 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Program::Driver(args) => {
             logging::start(cli.log, LogProfile::Command);
             with_tls(&client_runtime()?, async { Ok(octavo_view::run_driver(&args).await?) })?;
+        }
+        Program::Discover(args) => {
+            logging::start(cli.log, LogProfile::Daemon);
+            with_tls(&client_runtime()?, run_discover(&args))?;
         }
         Program::Validate(args) => {
             logging::start(cli.log, LogProfile::Command);

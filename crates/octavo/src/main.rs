@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod discover;
 mod dispatch;
 mod exit_status;
 mod failure;

@@ -20,7 +20,7 @@ pub(super) struct Refused {
 }
 
 /// Typos, wrong types and values that would only fail on the node.
-pub(super) const REFUSED: [Refused; 49] = [
+pub(super) const REFUSED: [Refused; 51] = [
     set("agnet.enabled=true", "additional properties 'agnet' not allowed"),
     set("agent.tolerations[0].kye=x", "additional properties 'kye' not allowed"),
     set("imagePullSecrets[0]=x", "'/imagePullSecrets/0': got string, want object"),
@@ -47,6 +47,8 @@ pub(super) const REFUSED: [Refused; 49] = [
         "agent.devicePlugin.config has both a name and a map",
     ),
     set("agent.devicePlugin.config.default=a", "agent.devicePlugin.config.map does not have"),
+    set("discover.enabled=maybe", "'/discover/enabled': got string, want boolean"),
+    set("discover.interval=1m", "'/discover': additional properties 'interval' not allowed"),
     set("image.digest=sha256:12", "'/image/digest': 'sha256:12' does not match"),
     set("image.pullPolicy=Sometimes", "'/image/pullPolicy': value must be one of"),
     set("agent.kubeletRoot=var/lib", "'/agent/kubeletRoot': 'var/lib' does not match"),
@@ -372,6 +374,8 @@ fn default_facts() -> Vec<Fact> {
         fact("ValidatingAdmissionPolicyBinding", "/spec/validationActions", json!(["Deny"])),
         fact("PodMonitor", "", Value::Null),
         fact("NetworkPolicy/octavo-agent", "", Value::Null),
+        fact("DaemonSet/octavo-discover", "", Value::Null),
+        fact("ClusterRole/octavo-discover", "", Value::Null),
         fact("RoleBinding/octavo-agent-scc", "", Value::Null),
         // Only named accounts get rights.
         fact("Role/octavo-figures", "", Value::Null),
@@ -421,6 +425,23 @@ fn every_value_facts() -> Vec<Fact> {
             "DaemonSet/octavo-gpus-mps-daemon",
             "/spec/template/spec/containers/0/command/3",
             json!("--driver-root=/driver-root/nvidia"),
+        ),
+        fact(
+            "DaemonSet/octavo-gpus-discover",
+            "/spec/template/spec/tolerations",
+            json!([{"key": "gpu", "operator": "Exists"}]),
+        ),
+        // It has one right, which the policy limits to one label of its own node.
+        fact(
+            "ClusterRole/octavo-gpus-discover",
+            "/rules",
+            json!([{"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]}]),
+        ),
+        fact("ClusterRoleBinding/octavo-gpus-discover", "/subjects/0/name", json!("gpu-discover")),
+        fact(
+            "ValidatingAdmissionPolicy/octavo-gpus-nodelabel",
+            "/spec/matchConditions/0/expression",
+            json!(format!("{condition} || {}", condition.replace("agent", "discover"))),
         ),
         fact("DeviceClass", "/spec/extendedResourceName", Value::Null),
         fact(POLICIES, KEPT, Value::Null),

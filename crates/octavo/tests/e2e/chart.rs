@@ -386,7 +386,7 @@ fn slice(name: &str, driver: &str, pool: &str, place: &Value) -> Value {
 }
 
 /// Helm, built once from its Go module.
-fn helm_binary() -> String {
+pub(crate) fn helm_binary() -> String {
     let xtask = Path::new(OCTAVO).with_file_name("xtask");
     assert!(
         xtask.exists(),

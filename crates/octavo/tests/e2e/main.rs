@@ -21,6 +21,7 @@ mod compute_domain_pods;
 mod compute_domain_real;
 mod compute_domains;
 mod device_plugin;
+mod discover;
 mod feature_labels;
 mod gpu_sharing;
 mod hardware;
