@@ -242,7 +242,9 @@ impl Checkpointed for Record {
         let is_first = self.state != RecordState::Preparing
             && self.prepared_at.is_none()
             && self.devices.iter().all(is_plain);
-        if self.has_sharing() {
+        let is_unlimited = |device: &HeldDevice| matches!(device.kind, HeldKind::Share(share) if share.is_unlimited());
+        // An earlier agent would read no memory as a limit.
+        if self.has_sharing() || self.devices.iter().any(is_unlimited) {
             return VERSION;
         }
         if self.devices.iter().any(|device| !device.extra_nodes.is_empty()) {

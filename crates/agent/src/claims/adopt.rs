@@ -119,7 +119,14 @@ fn whole(
     sharing: &AppliedSharing,
 ) -> Option<HeldDevice> {
     let DeviceKind::Gpu { uuid } = &device.kind else { return None };
-    if device.share_id.is_some() || sharing.mps_daemon.is_some() {
+    // A device may be in results of several requests, each with terms of its own.
+    let results = || {
+        let of_device = claim.allocated.iter().filter(|it| it.device == device.name);
+        of_device.filter(|it| device.requests.contains(&it.request))
+    };
+    // NVIDIA's driver records the share in the result alone.
+    let is_share = device.share_id.is_some() || results().any(|it| it.share_id.is_some());
+    if is_share || sharing.mps_daemon.is_some() {
         return None;
     }
     let slice = match sharing.requested {
@@ -130,7 +137,7 @@ fn whole(
         RequestedSharing::TimeSlicing(TimeSlice::Long) => Some(3),
         RequestedSharing::Mps(_) | RequestedSharing::Unknown(_) => return None,
     };
-    let is_admin = claim.allocated.iter().any(|it| it.device == device.name && it.is_admin);
+    let is_admin = results().any(|it| it.is_admin);
     Some(HeldDevice {
         requests: device.requests.iter().map(|it| parent_request(it).to_owned()).collect(),
         pool: device.pool.clone(),
@@ -148,7 +155,13 @@ fn whole(
 fn named(claim: &PreparedClaim) -> Vec<HeldDevice> {
     let mut seen = BTreeSet::new();
     let fresh = claim.devices().filter(|device| seen.insert(device.name.as_str()));
+    // A GPU's UUID is kept: what its claim set on it is undone in the end.
+    let uuid = |device: &PreparedDevice| match &device.kind {
+        DeviceKind::Gpu { uuid } => uuid.clone(),
+        _ => String::new(),
+    };
     let held = fresh.map(|device| HeldDevice {
+        uuid: uuid(device),
         requests: device.requests.iter().map(|it| parent_request(it).to_owned()).collect(),
         pool: device.pool.clone(),
         device: device.name.clone(),

@@ -7,6 +7,9 @@ use std::str::FromStr;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
 
+/// Most equal shares of a GPU. With more, a share of a small GPU could have less than CUDA's own need.
+const MAX_SHARES: u32 = 1024;
+
 /// How claims share a GPU. The values are those of NVIDIA's DRA driver (`--consumable-shares`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GpuShares {
@@ -22,7 +25,7 @@ pub enum GpuShares {
 /// Why a text is no way to share GPUs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no way to share GPUs: give memory, unlimited, or the number of shares of each GPU"
+    "{0:?} is no way to share GPUs: give memory, unlimited, or the number of shares of each GPU, 1 to 1024"
 )]
 pub struct GpuSharesError(String);
 
@@ -43,7 +46,10 @@ impl FromStr for GpuShares {
         match text {
             "memory" => Ok(Self::Memory),
             "unlimited" => Ok(Self::Unlimited),
-            count => count.parse().map(Self::Count).map_err(|_| GpuSharesError(text.to_owned())),
+            count => {
+                let count = count.parse().ok().filter(|it: &NonZeroU32| it.get() <= MAX_SHARES);
+                count.map(Self::Count).ok_or_else(|| GpuSharesError(text.to_owned()))
+            }
         }
     }
 }
@@ -91,7 +97,13 @@ mod tests {
         ] {
             assert_eq!(file(text).unwrap(), Some(shares), "{text}");
         }
-        for text in ["gpuShares: 0", "gpuShares: -1", "gpuShares: many", "gpuShares: [4]"] {
+        for text in [
+            "gpuShares: 0",
+            "gpuShares: -1",
+            "gpuShares: 1025",
+            "gpuShares: many",
+            "gpuShares: [4]",
+        ] {
             assert!(file(text).is_err(), "{text}");
         }
         assert_eq!((four.count(), GpuShares::Memory.count()), (NonZeroU32::new(4), None));

@@ -79,7 +79,12 @@ fn shares(count: NonZeroU32) -> Capacity {
     let (one, all) = (Quantity::decimal(1), Quantity::decimal(i64::from(count.get())));
     let policy = RequestPolicy {
         default: Some(one),
-        allowed: AllowedAmounts::Range { min: one, max: Some(all), step: Some(one) },
+        // The API requires at least one step between minimum and maximum.
+        allowed: AllowedAmounts::Range {
+            min: one,
+            max: Some(all),
+            step: (count.get() > 1).then_some(one),
+        },
     };
     Capacity { value: all, policy: Some(policy) }
 }

@@ -53,6 +53,12 @@ fn a_node_may_count_shares_or_have_no_limit() {
     let AllowedAmounts::Range { min, max, step } = &policy.allowed else { panic!("no range") };
     let one = Quantity::decimal(1);
     assert_eq!((*min, *max, *step), (one, Some(Quantity::decimal(4)), Some(one)));
+    // A range with a step has room for one.
+    let single = &capacity(GpuShares::Count(1.try_into().unwrap()))["shares"];
+    let AllowedAmounts::Range { step, .. } = &single.policy.as_ref().unwrap().allowed else {
+        panic!("no range")
+    };
+    assert_eq!(*step, None);
     for capacity in [&counted, &capacity(GpuShares::Unlimited)] {
         let memory = capacity["memory"].policy.as_ref().unwrap();
         assert_eq!(memory.default, Some(Quantity::ZERO));

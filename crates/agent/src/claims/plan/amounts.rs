@@ -65,7 +65,13 @@ pub(super) fn kind(
         (0, GpuShares::Count(count)) => counted_bytes(part, count, all)?,
         (bytes, _) => bytes,
     };
-    if part_bytes >= all {
+    // Of shares that are counted or without limit, all memory may be that of one claim of several.
+    let is_alone = match shares {
+        GpuShares::Memory => true,
+        GpuShares::Count(count) => part.is_none_or(|part| part.value() >= i128::from(count.get())),
+        GpuShares::Unlimited => false,
+    };
+    if part_bytes >= all && is_alone {
         return Ok(HeldKind::Whole);
     }
     let memory_bytes = match part_bytes {
@@ -112,7 +118,9 @@ mod tests {
         assert_eq!(of(&[("memory", "0"), ("shares", "4")], four), Ok(HeldKind::Whole));
         // Memory that is asked for is the limit.
         assert_eq!(of(&[("memory", "2Gi"), ("shares", "1")], four), Ok(share(2 * GIB)));
-        assert_eq!(of(&[("memory", "80Gi"), ("shares", "1")], four), Ok(HeldKind::Whole));
+        assert_eq!(of(&[("memory", "80Gi"), ("shares", "1")], four), Ok(share(80 * GIB)));
+        assert_eq!(of(&[("memory", "80Gi"), ("shares", "4")], four), Ok(HeldKind::Whole));
+        assert_eq!(of(&[("memory", "80Gi")], four), Ok(HeldKind::Whole), "of before");
         for consumed in [&[("memory", "0")][..], &[("memory", "0"), ("shares", "5")]] {
             assert!(of(consumed, four).is_err(), "{consumed:?}");
         }
@@ -128,6 +136,7 @@ mod tests {
     fn without_limit_a_share_has_no_memory_of_its_own() {
         assert_eq!(of(&[("memory", "0")], GpuShares::Unlimited), Ok(share(0)));
         assert_eq!(of(&[("memory", "2Gi")], GpuShares::Unlimited), Ok(share(2 * GIB)));
+        assert_eq!(of(&[("memory", "80Gi")], GpuShares::Unlimited), Ok(share(80 * GIB)));
         let error = of(&[("memory", "0")], GpuShares::Memory).unwrap_err();
         assert!(error.contains("from 1 byte"), "{error}");
     }

@@ -176,3 +176,52 @@ async fn a_damaged_file_stays_and_is_reported() {
     assert_eq!(fs::read_to_string(node.path(FILE)).expect("reads"), text);
     drop(claims);
 }
+
+/// A claim whose results have these values more, one for each of its results.
+fn with_results(mut claim: Value, values: &[Value]) -> Value {
+    let results = claim["status"]["allocation"]["devices"]["results"].as_array_mut();
+    let results = results.expect("has results");
+    for (result, values) in results.iter_mut().zip(values) {
+        result.as_object_mut().expect("is one").extend(values.as_object().expect("is one").clone());
+    }
+    claim
+}
+
+#[tokio::test]
+async fn a_share_of_a_gpu_is_protected_by_name() {
+    let node = Node::new();
+    let held = device("gpu-3", "GPU-3", &[&own_id("gpu-3")]);
+    // NVIDIA's driver records the share in the result alone.
+    let share = with_results(claim(&[held], &json!(null)), &[json!({"shareID": "s"})]);
+    leave(&node, &json!({UID: share}));
+    let (claims, opened) = node.start_and_report().await;
+    assert_eq!((opened.held, opened.adopted), (1, 1));
+    assert!(claims.holdings()[0].is_unresolved);
+}
+
+#[tokio::test]
+async fn a_gpu_that_its_claim_also_observes_is_held() {
+    let node = Node::new();
+    let held = device("gpu-3", "GPU-3", &[&own_id("gpu-3")]);
+    let mut observed = held.clone();
+    observed["gpu"]["device"]["Requests"] = json!(["monitor"]);
+    let admin = json!({"request": "monitor", "adminAccess": true});
+    let both = with_results(claim(&[held, observed], &json!(null)), &[json!({}), admin]);
+    leave(&node, &json!({UID: both}));
+    let claims = node.start().await;
+    let other = node.allocate("b", &["gpu-3"]);
+    assert_eq!(claims.prepare(&other).await.expect_err("is held").reason(), "DeviceInUse");
+}
+
+#[tokio::test]
+async fn what_an_unclear_claim_may_have_set_is_undone_in_the_end() {
+    let (node, claims) = node_with_smi().await;
+    drop(claims);
+    let held = device("gpu-3", "GPU-3", &[&own_id("gpu-3")]);
+    leave(&node, &json!({UID: claim(&[held], &json!({"strategy": "MPS"}))}));
+    let claims = node.start().await;
+    node.give_driver(&claims).await;
+    claims.unprepare(&reference()).await.expect("unprepares");
+    let slices = fs::read_to_string(node.path("slices")).expect("reads");
+    assert!(slices.contains("compute-policy -i GPU-3 --set-timeslice=0\n"), "{slices}");
+}
