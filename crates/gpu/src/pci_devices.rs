@@ -20,17 +20,24 @@ pub fn gpus_on_bus(sys_root: &Path) -> io::Result<BTreeSet<PciAddress>> {
     let mut gpus = BTreeSet::new();
     for entry in entries {
         let entry = entry?;
-        // A device that has just gone has no files.
-        let read =
-            |file: &str| std::fs::read_to_string(entry.path().join(file)).unwrap_or_default();
-        let class = read("class");
-        if read("vendor").trim() == NVIDIA && GPU_CLASSES.iter().any(|it| class.starts_with(it)) {
+        let read = |file: &str| match std::fs::read_to_string(entry.path().join(file)) {
+            // A device that has just gone has no files.
+            Err(error) if is_gone(&error) => Ok(String::new()),
+            text => text,
+        };
+        let class = read("class")?;
+        if read("vendor")?.trim() == NVIDIA && GPU_CLASSES.iter().any(|it| class.starts_with(it)) {
             let address =
                 entry.file_name().to_str().and_then(|name| name.parse::<PciAddress>().ok());
             gpus.extend(address);
         }
     }
     Ok(gpus)
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::NotFound
+        || error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error())
 }
 
 #[cfg(test)]

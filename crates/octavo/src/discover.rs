@@ -27,6 +27,9 @@ const DEFAULT_INTERVAL: Duration = Duration::from_mins(1);
 const REWRITE_INTERVAL: Duration = Duration::from_mins(10);
 /// Pause after a write that failed.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
+/// Looks in a row without a GPU before the label goes. A device that is scanned again is away for a moment, and the agent would go
+/// with the label.
+const ABSENT_LOOKS: u32 = 3;
 /// The API server's answer if another program has another value.
 const CONFLICT: u16 = 409;
 
@@ -57,9 +60,9 @@ pub(crate) async fn run_discover(args: &DiscoverArgs) -> anyhow::Result<()> {
         user_agent: concat!("octavo-discover/", env!("CARGO_PKG_VERSION")).to_owned(),
     };
     let client = client::connect(&options).await?;
-    let mut written = None;
+    let mut seen = Seen::default();
     loop {
-        let pause = look(args, &client, &mut written).await;
+        let pause = look(args, &client, &mut seen).await;
         tokio::select! {
             () = sleep(pause) => {}
             _ = terminate.recv() => return Ok(()),
@@ -68,11 +71,17 @@ pub(crate) async fn run_discover(args: &DiscoverArgs) -> anyhow::Result<()> {
     }
 }
 
-/// What was written last, and when.
-type Written = Option<(bool, Instant)>;
+/// What earlier looks found.
+#[derive(Debug, Default)]
+struct Seen {
+    /// What was written last, and when.
+    written: Option<(bool, Instant)>,
+    /// Looks in a row that found no GPU.
+    absent_looks: u32,
+}
 
 /// Looks at the bus, and writes what is new. Returns the pause until the next look.
-async fn look(args: &DiscoverArgs, client: &Client, written: &mut Written) -> Duration {
+async fn look(args: &DiscoverArgs, client: &Client, seen: &mut Seen) -> Duration {
     let node = args.node_name.as_str();
     let has_gpu = match has_gpu(&args.sys_root) {
         Ok(has_gpu) => has_gpu,
@@ -82,14 +91,16 @@ async fn look(args: &DiscoverArgs, client: &Client, written: &mut Written) -> Du
         }
     };
     let interval = args.interval.0.unwrap_or(DEFAULT_INTERVAL);
+    seen.absent_looks = if has_gpu { 0 } else { seen.absent_looks.saturating_add(1) };
+    let is_brief = !has_gpu && seen.absent_looks < ABSENT_LOOKS;
     let is_known =
-        written.is_some_and(|(known, at)| known == has_gpu && at.elapsed() < REWRITE_INTERVAL);
-    if is_known {
+        seen.written.is_some_and(|(known, at)| known == has_gpu && at.elapsed() < REWRITE_INTERVAL);
+    if is_known || is_brief {
         return interval;
     }
     match apply(client, node, has_gpu).await {
         Ok(()) => {
-            if written.is_none_or(|(known, _)| known != has_gpu) {
+            if seen.written.is_none_or(|(known, _)| known != has_gpu) {
                 tracing::info!(node, has_gpu, "the node's label is as the PCI bus says");
             }
         }
@@ -106,7 +117,7 @@ async fn look(args: &DiscoverArgs, client: &Client, written: &mut Written) -> Du
             return RETRY_INTERVAL;
         }
     }
-    *written = Some((has_gpu, Instant::now()));
+    seen.written = Some((has_gpu, Instant::now()));
     interval
 }
 
@@ -120,6 +131,8 @@ fn has_gpu(sys_root: &Path) -> anyhow::Result<bool> {
 /// Sets the label, or gives it up: the API server then removes it, unless another program has set it, too.
 async fn apply(client: &Client, node: &str, has_gpu: bool) -> Result<(), kube::Error> {
     let nodes: Api<Node> = Api::all(client.clone());
+    // To apply what is not there would create a Node.
+    nodes.get_metadata(node).await?;
     let object = labelled(node, has_gpu);
     nodes.patch(node, &PatchParams::apply(MANAGER), &Patch::Apply(&object)).await.map(drop)
 }

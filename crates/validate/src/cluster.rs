@@ -73,11 +73,11 @@ pub(crate) async fn run(args: &ValidateArgs) -> anyhow::Result<ValidateStatus> {
         reports = &mut checked => reports,
         signalled = interrupted() => {
             signalled?;
-            report_progress("interrupted: the Jobs are removed");
+            report_progress("interrupted: removing the Jobs");
             stop.send_replace(true);
             // Each Job is removed by the code that made it.
             checked.await;
-            bail!("interrupted before all nodes were checked; the Jobs are removed");
+            bail!("interrupted before all nodes were checked");
         }
     };
     let mut validation = Validation { nodes: reports };
@@ -96,9 +96,11 @@ pub(crate) async fn run(args: &ValidateArgs) -> anyhow::Result<ValidateStatus> {
 async fn interrupted() -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    let mut hangup = signal(SignalKind::hangup()).context("listen for SIGHUP")?;
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
+        _ = hangup.recv() => {}
     }
     Ok(())
 }

@@ -54,7 +54,14 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<ValidateStatus> {
             }
             sleep(RETRY_INTERVAL).await;
         };
-        findings.components.push(record(finding, &files, &root));
+        let finding = record(finding, &files, &root);
+        if component == Component::Driver && finding.state == State::Failed {
+            // Nothing else is ready without the driver, whatever an earlier run found.
+            for component in Component::ALL {
+                files.remove(component)?;
+            }
+        }
+        findings.components.push(finding);
     }
     write_results(args, &findings)?;
     Ok(findings.status())

@@ -435,7 +435,7 @@ fn every_value_facts() -> Vec<Fact> {
         fact(
             "ClusterRole/octavo-gpus-discover",
             "/rules",
-            json!([{"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]}]),
+            json!([{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}]),
         ),
         fact("ClusterRoleBinding/octavo-gpus-discover", "/subjects/0/name", json!("gpu-discover")),
         fact(

@@ -110,10 +110,13 @@ async fn discover_labels_its_own_node_while_it_has_a_gpu_and_changes_nothing_els
     let client = Client::try_from(config).unwrap();
 
     // The API server learns of policies and rights a moment after their creation.
+    // Each try has another value: one that got through too early would be no change for the next.
     let other = "octavo.dev/mode";
+    let tries = std::sync::atomic::AtomicU32::new(0);
     eventually("the policy is in force", || async {
-        let error =
-            patch_as(&client, NODE, json!({"metadata": {"labels": {other: "x"}}})).await.err()?;
+        let value = tries.fetch_add(1, std::sync::atomic::Ordering::Relaxed).to_string();
+        let patch = json!({"metadata": {"labels": {other: value}}});
+        let error = patch_as(&client, NODE, patch).await.err()?;
         error.contains("discover may change nvidia.com/gpu.present only").then_some(())
     })
     .await;

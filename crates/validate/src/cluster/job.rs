@@ -7,13 +7,13 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use octavo_view::ViewError;
 use octavo_view::fetch::list;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
@@ -33,6 +33,8 @@ const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 /// What to do if no pod is made, or if its image does not come.
 const OTHER_NAMESPACE: &str =
     "name a namespace that admits privileged pods, and whose quota has room for one: --namespace";
+const NO_PLACE: &str =
+    "see that the scheduler and the job controller run, and that no queue or gate holds the pod";
 const OTHER_IMAGE: &str = "name an image with octavo that the node can pull: --image";
 const NOT_FOUND: u16 = 404;
 const CONFLICT: u16 = 409;
@@ -76,10 +78,15 @@ impl Jobs<'_> {
         }
         let name = format!("{MANAGER}-{}-{}", step.name(), self.suffix);
         let outcome = self.outcome(step, &name, until, gpu_limit).await;
-        let removed = self.remove(step, &name).await;
-        let outcome = outcome?;
-        removed?;
-        Ok(outcome)
+        // What was found stays so, whether or not the Job can be removed.
+        let left = match self.remove(step, &name).await {
+            Ok(true) => return outcome,
+            Ok(false) => "it does not end".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        let namespace = &self.settings.namespace;
+        report_progress(&format!("{}: Job {namespace}/{name} is not removed: {left}", self.node));
+        outcome
     }
 
     async fn outcome(
@@ -93,9 +100,6 @@ impl Jobs<'_> {
             self.create("jobs", manifest::job(step, name, self.node, self.settings)).await?;
         if let Some(claim) = manifest::claim(step, name, &job.uid().unwrap_or_default()) {
             self.create::<ResourceClaim>("resourceclaims", claim).await?;
-            let patch = Patch::Merge(json!({"spec": {"suspend": false}}));
-            let released = self.api::<Job>().patch(name, &PatchParams::default(), &patch).await;
-            released.map_err(|error| ViewError::api("jobs", error))?;
         }
         self.wait(step, name, until, gpu_limit).await
     }
@@ -136,9 +140,12 @@ impl Jobs<'_> {
                         if is_late {
                             let warning =
                                 warning.unwrap_or_else(|| "its events say nothing".to_owned());
-                            return Ok(Outcome::NotStarted(format!(
-                                "not in time: {what}: {warning}"
-                            )));
+                            let words = format!("not in time: {what}: {warning}");
+                            let spec = pod.as_ref().and_then(|pod| pod.spec.as_ref());
+                            return Ok(match spec.and_then(|spec| spec.node_name.as_ref()) {
+                                Some(_) => Outcome::NotStarted(words),
+                                None => Outcome::Refused(words, NO_PLACE),
+                            });
                         }
                         if let Some(warning) = warning {
                             return Ok(Outcome::Refused(warning, OTHER_NAMESPACE));
@@ -179,23 +186,26 @@ impl Jobs<'_> {
         Ok(events.into_iter().max_by_key(time).and_then(|event| event.message))
     }
 
-    /// Removes a Job with its pod and claim, and waits until its GPU is free again. What is not there is removed.
-    async fn remove(&self, step: &Step, name: &str) -> Result<(), ViewError> {
+    /// Removes a Job with its pod and claim, and waits until its GPU is free again. What is not there is removed. Returns whether
+    /// it has ended.
+    async fn remove(&self, step: &Step, name: &str) -> Result<bool, ViewError> {
         let jobs = self.api::<Job>();
         removed("jobs", jobs.delete(name, &DeleteParams::foreground()).await)?;
         let until = Instant::now() + REMOVAL_TIME;
-        while Instant::now() < until {
+        let is_there = async || {
             let job = jobs.get_opt(name).await.map_err(|error| ViewError::api("jobs", error))?;
-            if job.is_none() {
-                break;
-            }
+            Ok::<bool, ViewError>(job.is_some())
+        };
+        let mut is_left = is_there().await?;
+        while is_left && Instant::now() < until {
             sleep(POLL_INTERVAL).await;
+            is_left = is_there().await?;
         }
         if manifest::has_claim(step) {
             let claims = self.api::<ResourceClaim>();
             removed("resourceclaims", claims.delete(name, &DeleteParams::default()).await)?;
         }
-        Ok(())
+        Ok(!is_left)
     }
 
     async fn create<K>(&self, kind: &'static str, object: Value) -> Result<K, ViewError>

@@ -22,6 +22,8 @@ const DRIVER_ROOT: &str = "/driver-root";
 const REPORT: &str = "/dev/termination-log";
 /// Seconds that a Job lasts after its end if no command removes it.
 const TTL_SECONDS: u64 = 600;
+/// Limit of a Job where the command has none: a killed command leaves no pod for ever.
+const LONGEST: Duration = Duration::from_hours(24);
 /// Time that a Job may last beyond the command's limit.
 const MARGIN: Duration = Duration::from_mins(1);
 
@@ -64,7 +66,7 @@ impl Step {
     }
 }
 
-/// The Job of a step on a node. With a claim it is suspended until the claim, which it owns, is made.
+/// The Job of a step on a node. Its pod waits until its claim, which the Job owns, is made.
 pub(super) fn job(step: &Step, name: &str, node: &str, settings: &JobSettings) -> Value {
     let labels = json!({
         "app.kubernetes.io/name": "octavo-validate",
@@ -72,15 +74,13 @@ pub(super) fn job(step: &Step, name: &str, node: &str, settings: &JobSettings) -
         "app.kubernetes.io/component": "validate",
         MANAGED_BY: MANAGER,
     });
-    let mut spec = json!({
-        "suspend": has_claim(step),
+    let limit = settings.limit.unwrap_or(LONGEST) + MARGIN;
+    let spec = json!({
+        "activeDeadlineSeconds": limit.as_secs(),
         "backoffLimit": 0,
         "ttlSecondsAfterFinished": TTL_SECONDS,
         "template": {"metadata": {"labels": labels}, "spec": pod(step, name, node, settings)},
     });
-    if let Some(limit) = settings.limit {
-        spec["activeDeadlineSeconds"] = json!((limit + MARGIN).as_secs());
-    }
     json!({"metadata": {"name": name, "labels": labels}, "spec": spec})
 }
 
@@ -165,9 +165,12 @@ fn container(step: &Step, settings: &JobSettings) -> Value {
         Step::Gpu(offer) => {
             command.extend(Component::OF_GPU.map(|component| component.name().to_owned()));
             command.push(format!("--offered={offer}"));
-            // Not privileged, as a user's. With SELinux it could not write the status files.
-            container["securityContext"] = json!({
-                "allowPrivilegeEscalation": false, "seLinuxOptions": {"type": "spc_t"}});
+            // Not privileged, as a user's.
+            container["securityContext"] = json!({"allowPrivilegeEscalation": false});
+            if settings.status_dir.is_some() {
+                // With SELinux it could not write the status files otherwise.
+                container["securityContext"]["seLinuxOptions"] = json!({"type": "spc_t"});
+            }
             container["resources"] = match offer {
                 Offer::Claims { .. } => json!({"claims": [{"name": CLAIM}]}),
                 Offer::Resources { resource, .. } => json!({"limits": {resource: "1"}}),

@@ -54,7 +54,6 @@ fn the_driver_is_checked_with_the_rights_of_the_host_and_without_a_gpu() {
     assert_eq!(pod.get("runtimeClassName"), None, "it needs nothing of NVIDIA's runtime");
     assert_eq!(pod["serviceAccountName"], "octavo-agent");
     assert_eq!(pod["automountServiceAccountToken"], false);
-    assert_eq!(job["spec"]["suspend"], false);
     assert_eq!(job["spec"]["activeDeadlineSeconds"], 360);
     let term =
         "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0";
@@ -76,11 +75,10 @@ fn a_host_s_whole_root_is_mounted_for_reading_only() {
 }
 
 #[test]
-fn a_claim_is_made_while_its_job_is_suspended_and_goes_with_it() {
+fn a_claim_goes_with_its_job() {
     let step = by_claim(None);
     let (job, command) = checked(&step, &settings());
     let pod = &job["spec"]["template"]["spec"];
-    assert_eq!(job["spec"]["suspend"], true);
     assert_eq!(
         pod["resourceClaims"],
         json!([{"name": "gpu", "resourceClaimName": "octavo-validate-x"}])
@@ -109,8 +107,7 @@ fn a_counted_resource_needs_no_claim() {
     let bare = JobSettings { status_dir: None, runtime_class: None, limit: None, ..settings() };
     let (job, command) = checked(&step, &bare);
     let pod = &job["spec"]["template"]["spec"];
-    assert_eq!(job["spec"]["suspend"], false);
-    assert_eq!(job["spec"].get("activeDeadlineSeconds"), None);
+    assert_eq!(job["spec"]["activeDeadlineSeconds"], 24 * 3600 + 60);
     assert_eq!(pod["containers"][0]["resources"], json!({"limits": {"nvidia.com/gpu": "1"}}));
     assert_eq!(pod["volumes"], json!([]));
     assert!(command.contains(&"--no-status-files".to_owned()), "{command:?}");
