@@ -134,10 +134,9 @@ async fn outcome(pod: Value, stops: bool) -> (Vec<Finding>, Vec<String>) {
     (found, changes.collect())
 }
 
-const CHANGES: [&str; 5] = [
+const CHANGES: [&str; 4] = [
     "POST jobs",
     "POST resourceclaims",
-    "PATCH octavo-validate-gpu-a-0",
     "DELETE octavo-validate-gpu-a-0",
     "DELETE octavo-validate-gpu-a-0",
 ];
