@@ -62,7 +62,7 @@ impl Control {
     }
 
     /// Sets the limits of clients that connect from now on, and reads them back: a limit that the daemon cannot set is no error to
-    /// it. A server that runs keeps the limits that it began with, so each is told, too.
+    /// it. A server that runs keeps the limits that it began with, so each gets commands of its own.
     pub(crate) async fn set_limits(&self, settings: &MpsSettings) -> Result<(), ControlError> {
         let percentage = settings.active_thread_percentage.unwrap_or(100);
         let command = format!("set_default_active_thread_percentage {percentage}");

@@ -159,7 +159,7 @@ mod tests {
         let limits = service.enter(12, "GPU-a");
         assert_eq!(limits, Limits { percentage: 25.0, memory_bytes: Some(GIB) });
         assert_eq!(service.answer("get_client_list 1", false), "12\n");
-        // A server keeps its limits until it is told, or has ended.
+        // A server keeps its limits until a command for it, or its end.
         service.answer("set_default_active_thread_percentage 50", true);
         assert_eq!(service.enter(13, "GPU-a"), limits);
         service.answer("set_active_thread_percentage 1 50", true);
