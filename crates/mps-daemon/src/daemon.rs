@@ -1,7 +1,6 @@
 //! One daemon: kept as its spec says, and its status written.
 
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use octavo_node::mps::{MpsDaemonFolder, MpsEnd, MpsSettings, MpsSpec, MpsStatus};
@@ -189,9 +188,4 @@ async fn wait(time: Option<Duration>) {
         Some(time) => sleep(time).await,
         None => std::future::pending().await,
     }
-}
-
-/// The path of this program, which a daemon is started by.
-pub(crate) fn own_path() -> Option<PathBuf> {
-    std::env::current_exe().ok()
 }

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::{CheckArgs, MpsDaemonArgs, MpsDaemonCommand};
-use crate::daemon::{Daemon, Wanted, own_path};
+use crate::daemon::{Daemon, Wanted};
 use crate::enter::enter;
 use crate::process::Programs;
 use crate::watch::Watch;
@@ -46,7 +46,8 @@ pub async fn run(args: MpsDaemonArgs) -> anyhow::Result<()> {
                 tracing::info!("a signal: all MPS daemons end");
                 signalled.cancel();
             });
-            let programs = Programs { driver_root: args.driver_root, enter: own_path() };
+            let own = std::env::current_exe().context("find the path of this program")?;
+            let programs = Programs { driver_root: args.driver_root, enter: Some(own) };
             serve(MpsFolder::at(args.folder.folder), programs, stop).await
         }
     }

@@ -5,6 +5,7 @@
 //! | `node` | the checks, on the node itself, and the status files for which other programs wait |
 //! | `cluster` | a Job for each step of each node, which runs these checks; it is removed at the end |
 //! | `offer` | what a node offers: devices for claims, or counted resources |
+//! | `slices` | reads the slices of nodes |
 //! | `report` | the results, for people and programs |
 
 #![forbid(unsafe_code)]
@@ -14,6 +15,7 @@ mod cluster;
 mod node;
 mod offer;
 mod report;
+mod slices;
 
 pub use args::{NodeArgs, ValidateArgs, ValidateCommand};
 pub use report::{Component, ValidateStatus};

@@ -14,6 +14,7 @@ use octavo_view::fetch::list;
 use serde::Deserialize;
 
 use crate::offer::Offer;
+use crate::slices::slices;
 
 /// Labels of the agents' `DaemonSet`, for any release name.
 const AGENTS: &str = "app.kubernetes.io/part-of=octavo,app.kubernetes.io/component=agent";
@@ -60,12 +61,7 @@ pub(super) struct AgentFacts {
 /// Reads the facts.
 pub(super) async fn read(client: &Client) -> Result<Facts, ViewError> {
     let nodes: Vec<Node> = list("nodes", &Api::all(client.clone()), ListParams::default()).await?;
-    let params = ListParams::default().fields(&format!("spec.driver={DRIVER}"));
-    let slices = list::<ResourceSlice>("resourceslices", &Api::all(client.clone()), params).await;
-    let slices = match slices {
-        Err(ViewError::Refused { code: 404, .. }) => Vec::new(),
-        slices => slices?,
-    };
+    let slices = slices(client, &format!("spec.driver={DRIVER}")).await?;
     let nodes = nodes.iter().map(|node| (node.name_any(), node_facts(node, &slices))).collect();
     Ok(Facts { nodes, agent: agent(client).await? })
 }

@@ -30,7 +30,7 @@ const POD_TIME: Duration = Duration::from_secs(5);
 const REMOVAL_TIME: Duration = Duration::from_secs(30);
 /// Label of a Job's pods with its name.
 const JOB_NAME: &str = "batch.kubernetes.io/job-name";
-/// What to do if no pod is made, or if its image does not come.
+/// What to do if a pod is not made, has no node, or has no image.
 const OTHER_NAMESPACE: &str =
     "name a namespace that admits privileged pods, and whose quota has room for one: --namespace";
 const NO_PLACE: &str =
@@ -57,7 +57,7 @@ pub(super) enum Outcome {
     Ended(Findings),
     /// Its pod found no place, in the scheduler's words.
     Unschedulable(String),
-    /// Its pod was not made, or has no image: why, and what to do. Nothing is known of the node.
+    /// Its pod was not made, got no node, or has no image: why, and what to do. Nothing is known of the node.
     Refused(String, &'static str),
     /// Its pod did not start, or did not end in time.
     NotStarted(String),

@@ -89,6 +89,16 @@ fn a_place_that_lacks_something_else_than_a_gpu_is_no_lack_of_gpus() {
     );
 }
 
+fn runner<'a>(
+    api: &ScriptedApi,
+    settings: &'a JobSettings,
+    stopped: watch::Receiver<bool>,
+) -> NodeRunner<'a> {
+    let (client, suffix) = (api.client(), "a-0".to_owned());
+    let jobs = Jobs { client, settings, node: "gpu-1", suffix, stopped };
+    NodeRunner { jobs, name: "gpu-1", until: None, gpu_limit: None }
+}
+
 /// An API server with the pod of a Job, and what was asked of it, one line for each change.
 async fn outcome(pod: Value, stops: bool) -> (Vec<Finding>, Vec<String>) {
     let api = ScriptedApi::new(move |request| {
@@ -107,18 +117,7 @@ async fn outcome(pod: Value, stops: bool) -> (Vec<Finding>, Vec<String>) {
     });
     let (stop, stopped) = watch::channel(stops);
     let settings = settings(&args(""), &facts(), "default").unwrap();
-    let runner = NodeRunner {
-        jobs: Jobs {
-            client: api.client(),
-            settings: &settings,
-            node: "gpu-1",
-            suffix: "a-0".to_owned(),
-            stopped,
-        },
-        name: "gpu-1",
-        until: None,
-        gpu_limit: Some(Duration::ZERO),
-    };
+    let runner = NodeRunner { gpu_limit: Some(Duration::ZERO), ..runner(&api, &settings, stopped) };
     let offer = Offer::Claims { class: "gpu.nvidia.com", devices: 8, scheduler: None };
     let found = runner.step(Step::Gpu(offer), &Component::OF_GPU, runner.gpu_limit).await;
     drop(stop);
@@ -178,14 +177,7 @@ async fn a_node_of_which_nothing_is_known_has_not_failed() {
     });
     let settings = settings(&args(""), &facts(), "default").unwrap();
     let (_stop, stopped) = watch::channel(false);
-    let jobs = Jobs {
-        client: api.client(),
-        settings: &settings,
-        node: "gpu-1",
-        suffix: "a-0".to_owned(),
-        stopped,
-    };
-    let runner = NodeRunner { jobs, name: "gpu-1", until: None, gpu_limit: None };
+    let runner = runner(&api, &settings, stopped);
     let report = runner.check(&node(true)).await;
     assert_eq!(report.findings.status(), ValidateStatus::NotTried);
     let first = &report.findings.components[0];
@@ -199,18 +191,7 @@ async fn a_node_that_is_not_ready_is_a_failure_and_nothing_is_made() {
     let api = ScriptedApi::new(|_| (500, "{}"));
     let settings = settings(&args(""), &facts(), "default").unwrap();
     let (_stop, stopped) = watch::channel(false);
-    let runner = NodeRunner {
-        jobs: Jobs {
-            client: api.client(),
-            settings: &settings,
-            node: "gpu-1",
-            suffix: "a-0".to_owned(),
-            stopped,
-        },
-        name: "gpu-1",
-        until: None,
-        gpu_limit: None,
-    };
+    let runner = runner(&api, &settings, stopped);
     let report = runner.check(&NodeFacts { is_ready: false, ..node(true) }).await;
     assert_eq!(report.findings.status(), ValidateStatus::Failed);
     assert_eq!(report.findings.components.len(), 4);

@@ -1,15 +1,13 @@
 //! The component `plugin`: the node offers its GPUs.
 
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::api::resource::v1::ResourceSlice;
 use kube::Api;
-use kube::api::ListParams;
 use octavo_view::ViewError;
-use octavo_view::fetch::list;
 
 use crate::args::NodeArgs;
 use crate::offer::Offer;
 use crate::report::{Component, Finding};
+use crate::slices::slices;
 
 /// What to do if there is no offer.
 pub(crate) const NO_OFFER: &str = "neither ResourceSlices nor the kubelet offer a GPU of this node";
@@ -41,12 +39,7 @@ async fn offer(args: &NodeArgs, name: &str) -> Result<Option<Offer>, ViewError> 
         let nodes: Api<Node> = Api::all(client.clone());
         let node = nodes.get_opt(name).await.map_err(|error| ViewError::api("nodes", error))?;
         let node = node.ok_or_else(|| ViewError::UnknownNode { node: name.to_owned() })?;
-        let slices: Api<ResourceSlice> = Api::all(client.clone());
-        let params = ListParams::default().fields(&format!("spec.nodeName={name}"));
-        let slices = match list("resourceslices", &slices, params).await {
-            Err(ViewError::Refused { code: 404, .. }) => Vec::new(),
-            slices => slices?,
-        };
+        let slices = slices(client, &format!("spec.nodeName={name}")).await?;
         Ok(Offer::of(&node, &slices))
     };
     connection.within(read).await
