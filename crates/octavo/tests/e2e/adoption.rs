@@ -7,19 +7,13 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams};
 use octavo_lab::Component;
+use octavo_testkit::nvidia_checkpoint;
 use serde_json::{Value, json};
 
 use crate::testbed::{Testbed, claim, eventually, files, pod};
 
 const NODE: &str = "dgx-h100-0";
 const PODS: usize = 8;
-
-/// The checksum of Kubernetes' checkpoint manager: FNV-1a over the bytes as go-spew prints them.
-fn checksum(text: &str) -> u32 {
-    let bytes: Vec<String> = text.bytes().map(|byte| byte.to_string()).collect();
-    let add = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-    format!("([]uint8)[{}]", bytes.join(" ")).bytes().fold(0x811c_9dc5, add)
-}
 
 /// A claim as the file of NVIDIA's driver has it.
 async fn prepared(testbed: &Testbed, name: &str) -> (String, Value) {
@@ -50,9 +44,7 @@ fn leave(testbed: &Testbed, claims: &Value) {
     for file in files(&folder.join("checkpoint")) {
         fs::remove_file(file).unwrap();
     }
-    let part = json!({"preparedClaims": claims});
-    let text = |checksum: u32| format!("{{\"checksum\":{checksum},\"v1\":{part}}}");
-    fs::write(folder.join("checkpoint.json"), text(checksum(&text(0)))).unwrap();
+    fs::write(folder.join("checkpoint.json"), nvidia_checkpoint(claims)).unwrap();
     // Its specs have no record of the agent.
     for spec in files(&testbed.node(NODE).join("cdi")) {
         let text = fs::read_to_string(&spec).unwrap();

@@ -3,6 +3,7 @@
 use std::fs;
 
 use octavo_node::ClaimRef;
+use octavo_testkit::nvidia_checkpoint;
 use serde_json::{Value, json};
 
 use super::fixtures::Node;
@@ -12,21 +13,6 @@ use crate::claims::Claims;
 const UID: &str = "0a4d7c3e-5b1f-4f0e-9c57-3f8f0d6f1a01";
 const BEGUN: &str = "1b4d7c3e-5b1f-4f0e-9c57-3f8f0d6f1a02";
 const FILE: &str = "kubelet/plugins/gpu.nvidia.com/checkpoint.json";
-
-/// The checksum of Kubernetes' checkpoint manager: FNV-1a over the bytes as go-spew prints them.
-fn checksum(text: &str) -> u32 {
-    let bytes: Vec<String> = text.bytes().map(|byte| byte.to_string()).collect();
-    let spewed = format!("([]uint8)[{}]", bytes.join(" "));
-    let add = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-    spewed.bytes().fold(0x811c_9dc5, add)
-}
-
-/// A file of the part `v1`, as the driver writes it.
-fn file(claims: &Value) -> String {
-    let part = format!("{{\"preparedClaims\":{claims}}}");
-    let empty = format!("{{\"checksum\":0,\"v1\":{part}}}");
-    format!("{{\"checksum\":{},\"v1\":{part}}}", checksum(&empty))
-}
 
 fn device(name: &str, uuid: &str, ids: &[&str]) -> Value {
     json!({
@@ -55,7 +41,7 @@ fn claim(devices: &[Value], sharing: &Value) -> Value {
 fn leave(node: &Node, claims: &Value) {
     let path = node.path(FILE);
     fs::create_dir_all(path.parent().expect("has one")).expect("makes a folder");
-    fs::write(path, file(claims)).expect("writes");
+    fs::write(path, nvidia_checkpoint(claims)).expect("writes");
 }
 
 fn own_id(device: &str) -> String {
@@ -166,7 +152,8 @@ async fn claims_of_an_earlier_boot_and_those_that_had_only_begun_are_none() {
 #[tokio::test]
 async fn a_damaged_file_stays_and_is_reported() {
     let node = Node::new();
-    let mut text = file(&json!({UID: claim(&[device("gpu-3", "GPU-3", &[])], &json!(null))}));
+    let mut text =
+        nvidia_checkpoint(&json!({UID: claim(&[device("gpu-3", "GPU-3", &[])], &json!(null))}));
     text = text.replace("GPU-3", "GPU-4");
     fs::create_dir_all(node.path(FILE).parent().expect("has one")).expect("makes a folder");
     fs::write(node.path(FILE), &text).expect("writes");
