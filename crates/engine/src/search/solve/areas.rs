@@ -130,8 +130,8 @@ impl Pins {
 impl Problem<'_> {
     /// Areas within these roots that all bounds allow, up to [`MAX_CANDIDATES`] of the tightest type
     /// (single nodes, then domains from the tightest level). The nearest to the pinned members and
-    /// then the fullest come first. The root with the most free slots is last: it allows looser but
-    /// shorter rings.
+    /// then the fullest come first. The root that fits the most members is last: it allows looser
+    /// but shorter rings, and the most members of an elastic gang.
     pub(crate) fn areas(&self, roots: &[DomainId], goal: &Goal) -> Vec<Area> {
         let Some(first) = roots.first() else { return Vec::new() };
         let topology = self.topology;
@@ -147,7 +147,8 @@ impl Problem<'_> {
         }
         let most_free =
             roots.iter().copied().map(Area::domain).filter(|area| self.admits(area, goal));
-        let most_free = most_free.max_by_key(|area| (self.slots_in(area), Reverse(area.domain)));
+        let most_free = most_free
+            .max_by_key(|area| (self.members_in(area), self.slots_in(area), Reverse(area.domain)));
         if let Some(area) = most_free
             && !found.contains(&area)
         {
@@ -205,7 +206,14 @@ impl Problem<'_> {
             let slots = self.slots_in(&area);
             // Of equal nodes the one in the fuller domain: others stay whole.
             let around = self.free_slots[main].sums[area.domain.0 as usize];
-            let key = (near, Reverse(slots.min(wanted)), slots, around, area.domain, area.node);
+            let key = (
+                near,
+                Reverse(self.members_in(&area).min(wanted)),
+                slots,
+                around,
+                area.domain,
+                area.node,
+            );
             let at = best.partition_point(|(other, _)| *other < key);
             if at < most && self.admits(&area, goal) {
                 best.insert(at, (key, area));
@@ -213,6 +221,15 @@ impl Problem<'_> {
             }
         }
         best.into_iter().map(|(_, area)| area).collect()
+    }
+
+    /// Members of the group that is placed first, by every rule of the group. Slots outside whole
+    /// segments are not counted.
+    fn members_in(&self, area: &Area) -> u64 {
+        self.order.first().map_or(0, |main| {
+            let (demand, fit_counts) = (&self.demands[*main], &self.fit_counts[*main]);
+            self.free_slots[*main].fit_count_in(self.topology, demand, fit_counts, area)
+        })
     }
 
     /// Free slots of the group that is placed first.

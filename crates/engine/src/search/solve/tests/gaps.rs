@@ -53,3 +53,16 @@ proptest! {
         }
     }
 }
+
+/// Three slots outside racks hold no segment: the block with fewer slots fits more members.
+#[test]
+fn an_elastic_gang_goes_where_most_whole_segments_are() {
+    let nodes = [("a", "b1/r1", 6), ("b", "b2/r1", 6), ("c", "b2", 3), ("d", "b1/r2", 2)];
+    let mut world = world(&nodes);
+    let mut gang = gang(gpus(1), 10);
+    gang.groups[0].min = 6;
+    gang.profile.topology = required(BLOCK);
+    segments(&mut gang, 2, RACK);
+    let plan = solve(&mut world, &gang).unwrap();
+    assert_eq!(names(&world, &plan), ["a", "a", "a", "a", "a", "a", "d", "d"]);
+}
