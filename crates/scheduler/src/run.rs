@@ -54,7 +54,9 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
     let (questions, asked) = admin::questions();
     let stop = CancellationToken::new();
     let readiness = Arc::new(Readiness::default());
-    let is_synced = readiness.check("watches", "reading the cluster for the first time");
+    // Kept to the end: a check that is dropped is no part of the report.
+    let is_synced = Arc::new(readiness.check("watches", "reading the cluster for the first time"));
+    let watches = Arc::clone(&is_synced);
     let mut address = None;
     let admin = match args.metrics_listen {
         AdminAddress::None => None,
@@ -110,7 +112,7 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
         gate,
         metrics,
         synced: Box::new(move || {
-            is_synced.pass();
+            watches.pass();
             tracing::info!("the cluster is read");
         }),
         stop: stop.clone(),

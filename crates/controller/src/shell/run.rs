@@ -38,7 +38,8 @@ pub async fn run(args: ControllerArgs) -> anyhow::Result<()> {
     let metrics = Metrics::new(&mut registry);
     let stop = CancellationToken::new();
     let readiness = Arc::new(Readiness::default());
-    let is_synced = readiness.check("watches", "reading the cluster for the first time");
+    // Kept to the end: a check that is dropped is no part of the report.
+    let is_synced = Arc::new(readiness.check("watches", "reading the cluster for the first time"));
     let mut address = None;
     let admin = match args.metrics_listen {
         AdminAddress::None => None,
@@ -70,8 +71,9 @@ pub async fn run(args: ControllerArgs) -> anyhow::Result<()> {
     let (sender, changes) = watches::watch(&reading, &config, &stop);
     let pods = pod_reader::start(reading, sender, stop.clone());
     let writer = KubeWriter::new(writing, &identity, leadership.clone(), metrics.clone());
+    let watches = Arc::clone(&is_synced);
     let synced: Box<dyn FnOnce() + Send> = Box::new(move || {
-        is_synced.pass();
+        watches.pass();
         tracing::info!("the cluster is read");
         // Without leader election nothing waits for it.
         let _ = synced.send(());
