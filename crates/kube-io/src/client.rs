@@ -3,6 +3,8 @@
 //! It speaks HTTP/2 over one connection: parallel calls need no further TLS handshakes, and ten
 //! thousand agents need no more connections than necessary. Pings detect a dead connection. The
 //! client has no rate limit; the server's priority and fairness decides which requests wait.
+//!
+//! A port-forward is an upgrade to another protocol, which HTTP/1.1 alone has: see [`connect_http1`].
 
 mod response_timeout;
 
@@ -75,17 +77,26 @@ pub enum ClientError {
 ///
 /// The program must have installed rustls' process-wide crypto provider before.
 pub async fn connect(options: &ClientOptions) -> Result<Client, ClientError> {
-    build(options, true).await
+    build(options, true, true).await
+}
+
+/// Makes a client that speaks HTTP/1.1, for commands that forward ports.
+pub async fn connect_http1(options: &ClientOptions) -> Result<Client, ClientError> {
+    build(options, true, false).await
 }
 
 /// Makes a client that reports overload (429, 503, 504) at once, where the client of [`connect`]
 /// retries with backoff. It is for callers that pace their writes by these responses and must not
 /// repeat a create with a lost response.
 pub async fn connect_without_retries(options: &ClientOptions) -> Result<Client, ClientError> {
-    build(options, false).await
+    build(options, false, true).await
 }
 
-async fn build(options: &ClientOptions, has_retries: bool) -> Result<Client, ClientError> {
+async fn build(
+    options: &ClientOptions,
+    has_retries: bool,
+    has_http2: bool,
+) -> Result<Client, ClientError> {
     let mut config = read(options).await?;
     let server = config.cluster_url.to_string();
     let setup = |source| ClientError::Setup { server: server.clone(), source: Box::new(source) };
@@ -111,7 +122,11 @@ async fn build(options: &ClientOptions, has_retries: bool) -> Result<Client, Cli
         connector =
             connector.with_server_name_resolver(hyper_rustls::FixedServerNameResolver::new(name));
     }
-    let connector = connector.enable_all_versions().wrap_connector(tcp);
+    let connector = if has_http2 {
+        connector.enable_all_versions().wrap_connector(tcp)
+    } else {
+        connector.enable_http1().wrap_connector(tcp)
+    };
     let transport = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
         .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())

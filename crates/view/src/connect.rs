@@ -47,7 +47,7 @@ impl ConnectArgs {
             context: self.context.clone(),
             user_agent: concat!("octavo-cli/", env!("CARGO_PKG_VERSION")).to_owned(),
         };
-        let client = octavo_kube_io::client::connect(&options).await?;
+        let client = octavo_kube_io::client::connect_http1(&options).await?;
         let namespace = client.default_namespace().to_owned();
         Ok(Connection { client, namespace, timeout: self.request_timeout })
     }

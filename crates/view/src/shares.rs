@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-pub use agents::{AgentAddress, read};
+pub use agents::{AgentAddress, metrics_of_nodes, read};
 pub use metrics_parser::{ShareKey, parse};
 pub use table::render;
 

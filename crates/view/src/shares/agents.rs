@@ -71,28 +71,37 @@ pub async fn read(
     if nodes.is_empty() {
         return Ok(readings);
     }
-    let mut found: BTreeMap<String, Vec<AgentPod>> = BTreeMap::new();
-    for pod in pods(client).await? {
-        found.entry(pod.node.clone()).or_default().push(pod);
-    }
-    let asked = nodes.iter().map(|node| {
-        let agents = found.get(node).cloned().unwrap_or_default();
-        async move { (node, of_node(client, &agents).await) }
-    });
-    let mut answers: Vec<_> =
-        futures::stream::iter(asked).buffer_unordered(MAX_CONCURRENT_READS).collect().await;
-    answers.sort_by_key(|(node, _)| *node);
-    for (node, answer) in answers {
+    for (node, answer) in metrics_of_nodes(client, nodes).await? {
         match answer {
             Ok(texts) => {
                 for text in texts {
                     readings.figures.extend(parse(&text));
                 }
             }
-            Err(message) => readings.unread.push(UnreadNode { node: node.clone(), message }),
+            Err(message) => readings.unread.push(UnreadNode { node, message }),
         }
     }
     Ok(readings)
+}
+
+/// The metrics of the agents of nodes, in Prometheus' text form; or why a node's agents cannot be asked.
+///
+/// # Errors
+///
+/// The pods cannot be listed.
+pub async fn metrics_of_nodes(
+    client: &Client,
+    nodes: &BTreeSet<String>,
+) -> Result<BTreeMap<String, Result<Vec<String>, String>>, ViewError> {
+    let mut found: BTreeMap<String, Vec<AgentPod>> = BTreeMap::new();
+    for pod in pods(client).await? {
+        found.entry(pod.node.clone()).or_default().push(pod);
+    }
+    let asked = nodes.iter().map(|node| {
+        let agents = found.get(node).cloned().unwrap_or_default();
+        async move { (node.clone(), of_node(client, &agents).await) }
+    });
+    Ok(futures::stream::iter(asked).buffer_unordered(MAX_CONCURRENT_READS).collect().await)
 }
 
 /// The metrics of a node's agents. During an update there are two agents; the active one knows the
@@ -118,8 +127,8 @@ async fn of_node(client: &Client, agents: &[AgentPod]) -> Result<Vec<String>, St
     }
 }
 
-/// The metrics of an agent: through the API server's proxy, or where the agent serves its loopback only, through a
-/// port-forward.
+/// The metrics of an agent: through the API server's proxy, or else through a port-forward. The agent may serve its loopback
+/// only, and an API server may reach kubelets and no pods.
 async fn metrics(client: &Client, agent: &AgentPod) -> Result<String, String> {
     let AgentPod { namespace, name, port, .. } = agent;
     let path = format!("/api/v1/namespaces/{namespace}/pods/{name}:{port}/proxy/metrics");
@@ -127,17 +136,15 @@ async fn metrics(client: &Client, agent: &AgentPod) -> Result<String, String> {
         Ok(text) => return Ok(text),
         Err(error) => error,
     };
-    let is_for_loopback = |status: &kube::core::Status| status.message.contains(LOOPBACK_ONLY);
-    match (error, u16::try_from(*port)) {
-        (kube::Error::Api(status), Ok(port)) if is_for_loopback(&status) => {
-            match port_forward::get(client, namespace, name, port, "/metrics").await {
-                Ok((status, text)) if status.is_success() => Ok(text),
-                Ok((status, _)) => Err(format!("port-forward: the pod answers {status}")),
-                Err(error) => Err(error.to_string()),
-            }
-        }
-        (error, _) => Err(error.to_string()),
-    }
+    let is_for_loopback =
+        matches!(&error, kube::Error::Api(status) if status.message.contains(LOOPBACK_ONLY));
+    let Ok(port) = u16::try_from(*port) else { return Err(error.to_string()) };
+    let forwarded = match port_forward::get(client, namespace, name, port, "/metrics").await {
+        Ok((status, text)) if status.is_success() => return Ok(text),
+        Ok((status, _)) => format!("port-forward: the pod answers {status}"),
+        Err(error) => error.to_string(),
+    };
+    if is_for_loopback { Err(forwarded) } else { Err(format!("{error}; {forwarded}")) }
 }
 
 async fn pods(client: &Client) -> Result<Vec<AgentPod>, ViewError> {
