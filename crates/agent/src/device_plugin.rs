@@ -23,6 +23,7 @@ mod resources;
 mod server;
 mod service;
 
+pub(crate) use allocation::CDI_VENDOR;
 pub(crate) use config_follower::ConfigFollower;
 pub(crate) use mps::has_daemons;
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod reference;
 use std::sync::Arc;
 use std::time::Duration;
 
+use octavo_api::names::NODE_MODE_METRIC;
 use octavo_enforcement::metrics::EnforcementMetrics;
 use octavo_gpu::Inventory;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -17,6 +18,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use crate::compute_domain::DomainCounts;
+use crate::config::Mode;
 use crate::node::DraDriver;
 
 pub(crate) use plugin::PluginMetrics;
@@ -105,6 +107,12 @@ struct GpuLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ModeLabels {
+    node: String,
+    mode: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct XidLabels {
     node: String,
     xid: u64,
@@ -123,6 +131,7 @@ pub(crate) struct Metrics {
     xids: Family<XidLabels, Counter>,
     driver_failures: Family<NodeLabels, Counter>,
     registered: Family<DriverLabels, Gauge>,
+    mode: Family<ModeLabels, Gauge>,
     missing_features: Family<GateLabels, Gauge>,
     shares: Family<NodeLabels, Gauge>,
     mig_duration: Family<MigLabels, Histogram, fn() -> Histogram>,
@@ -158,6 +167,7 @@ impl Metrics {
             xids: Family::default(),
             driver_failures: Family::default(),
             registered: Family::default(),
+            mode: Family::default(),
             missing_features: Family::default(),
             shares: Family::default(),
             // Milliseconds without hardware, seconds with it, and most when a mode change resets the GPU.
@@ -213,6 +223,11 @@ impl Metrics {
             "octavo_agent_kubelet_registered",
             "Whether the kubelet uses the driver, according to its last report",
             metrics.registered.clone(),
+        );
+        registry.register(
+            NODE_MODE_METRIC,
+            "Whether the node is in this mode; 0 for all of them while it changes",
+            metrics.mode.clone(),
         );
         registry.register(
             "octavo_agent_missing_features",
@@ -309,6 +324,14 @@ impl Metrics {
         self.missing_features.get_or_create(&labels).set(i64::from(is_missing));
     }
 
+    /// Sets the mode in which a node is; `None`: it changes, or that is not known.
+    pub(crate) fn in_mode(&self, node: &str, mode: Option<Mode>) {
+        for known in [Mode::Dra, Mode::DevicePlugin, Mode::None] {
+            let labels = ModeLabels { node: node.to_owned(), mode: known.as_str() };
+            self.mode.get_or_create(&labels).set(i64::from(mode == Some(known)));
+        }
+    }
+
     /// Sets whether the kubelet of a node uses a driver.
     pub(crate) fn registered(&self, driver: DraDriver, node: &str, is_registered: bool) {
         let labels = DriverLabels { node: node.to_owned(), driver: driver.name() };
@@ -357,6 +380,7 @@ mod tests {
         let metrics = Metrics::new(&mut registry);
         drop(metrics.begin(DraDriver::GPU, Operation::Prepare));
         metrics.refused(DraDriver::GPU, Operation::Prepare, "DeviceInUse");
+        metrics.in_mode("node-1", Some(Mode::None));
         metrics.prepared("node-1", HeldCounts { gpus: 1, shares: 2, mig: 4 });
         metrics.mig("node-1", MigOperation::Destroy, Duration::from_millis(10), false);
         let mut text = String::new();
@@ -368,6 +392,8 @@ mod tests {
             r#"nvidia_dra_node_prepare_errors_total{driver="gpu.nvidia.com",error_type="DeviceInUse"} 1"#,
             r#"nvidia_dra_prepared_devices{node="node-1",driver="gpu.nvidia.com",device_type="gpu"} 3"#,
             r#"nvidia_dra_prepared_devices{node="node-1",driver="gpu.nvidia.com",device_type="mig"} 4"#,
+            r#"octavo_agent_node_mode{node="node-1",mode="dra"} 0"#,
+            r#"octavo_agent_node_mode{node="node-1",mode="none"} 1"#,
             r#"octavo_agent_shares{node="node-1"} 2"#,
             r#"octavo_agent_mig_duration_seconds_count{operation="destroy"} 1"#,
             r#"octavo_agent_mig_failures_total{node="node-1",operation="destroy"} 1"#,

@@ -7,6 +7,7 @@ mod compute_domains;
 mod hook_program;
 pub(crate) mod hook_socket;
 mod inventory;
+mod leave;
 mod lifecycle;
 mod mig_manager;
 mod node;

@@ -133,9 +133,13 @@ pub const LABEL_PREFIX_OPERATOR_DEPLOY: &str = "nvidia.com/gpu.deploy.";
 /// the taint [`TAINT_OWNER`] of the node's devices.
 pub const LABEL_OWNER: &str = "octavo.dev/scheduler";
 
-/// Node label with the way in which the node offers its GPUs, `dra` or `device-plugin`. It takes precedence over the agent's
-/// setting.
+/// Node label with the way in which the node offers its GPUs: `dra`, `device-plugin` or `none`. It takes precedence over the
+/// agent's setting.
 pub const LABEL_MODE: &str = "octavo.dev/mode";
+/// Value of [`LABEL_MODE`] for a node that is about to leave Octavo.
+pub const MODE_NONE: &str = "none";
+/// Metric of the agent with the labels `node` and `mode`: 1 for the mode in which the node is.
+pub const NODE_MODE_METRIC: &str = "octavo_agent_node_mode";
 /// Node label with the name of the device plugin's config, as of NVIDIA's device plugin.
 pub const LABEL_PLUGIN_CONFIG: &str = "nvidia.com/device-plugin.config";
 
@@ -210,6 +214,8 @@ pub const SECONDS_AT_RISK: &str = "octavo.dev/seconds-at-risk";
 pub const AGENT: &str = "octavo-agent";
 /// Field manager of the agent's label [`LABEL_MIG_CONFIG_STATE`].
 pub const MIG_MANAGER: &str = "octavo.dev/mig-manager";
+/// Field manager of the label [`LABEL_GPU_PRESENT`] of `octavo discover`.
+pub const DISCOVER_MANAGER: &str = "octavo.dev/discover";
 /// Field manager of the agent's labels of GPU feature discovery.
 pub const FEATURE_LABELS_MANAGER: &str = "octavo.dev/feature-labels";
 /// `reportingController` of the agent's events.

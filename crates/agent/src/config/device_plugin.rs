@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use octavo_api::names::MODE_NONE;
 use octavo_api::plugin_config::SETTINGS;
 use serde::Deserialize;
 
@@ -17,11 +18,13 @@ pub enum Mode {
     Dra,
     /// As counted resources, such as `nvidia.com/gpu`.
     DevicePlugin,
+    /// Not at all: the node is about to leave Octavo.
+    None,
 }
 
 /// A text names no mode.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no mode: give dra or device-plugin")]
+#[error("{0:?} is no mode: give dra, device-plugin or none")]
 pub struct ModeError(String);
 
 impl FromStr for Mode {
@@ -31,6 +34,7 @@ impl FromStr for Mode {
         match text {
             "dra" => Ok(Self::Dra),
             "device-plugin" => Ok(Self::DevicePlugin),
+            MODE_NONE => Ok(Self::None),
             other => Err(ModeError(other.to_owned())),
         }
     }
@@ -38,10 +42,18 @@ impl FromStr for Mode {
 
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Mode {
+    /// Its name in files and labels.
+    pub const fn as_str(self) -> &'static str {
+        match self {
             Self::Dra => "dra",
             Self::DevicePlugin => "device-plugin",
-        })
+            Self::None => MODE_NONE,
+        }
     }
 }
 
@@ -155,10 +167,12 @@ mod tests {
     fn a_config_file_names_mode_and_plugin_settings() {
         let file: NodeFile = serde_saphyr::from_str("mode: device-plugin").unwrap();
         assert_eq!(file.mode, Some(Mode::DevicePlugin));
-        for mode in [Mode::Dra, Mode::DevicePlugin] {
+        for mode in [Mode::Dra, Mode::DevicePlugin, Mode::None] {
             assert_eq!(mode.to_string().parse(), Ok(mode));
         }
-        assert!("both".parse::<Mode>().unwrap_err().to_string().contains("dra or device-plugin"));
+        assert!(
+            "both".parse::<Mode>().unwrap_err().to_string().contains("dra, device-plugin or none")
+        );
         assert_eq!(complete("mode: dra"), Ok(DevicePluginSettings::default()));
         let all = "devicePlugin: {configFolder: /c, defaultConfig: a, fallback: [single], flags: {mig-strategy: mixed}}";
         let found = complete(all).unwrap();

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use super::machine::MachineFacts;
 use super::output::{LabelWriter, Target, WriteError};
 use super::values::{self, Labels};
-use crate::config::{FeatureLabels, NodeConfig};
+use crate::config::{FeatureLabels, Mode, NodeConfig};
 use crate::device_plugin::PluginInput;
 use crate::monitor::Snapshot;
 use crate::pause::sleep_for;
@@ -30,6 +30,8 @@ pub(crate) struct LabelFollower {
     pub(crate) snapshots: watch::Receiver<Snapshot>,
     pub(crate) configs: watch::Receiver<Option<PluginConfig>>,
     pub(crate) input: watch::Receiver<PluginInput>,
+    /// The mode in which the node is.
+    pub(crate) reached: watch::Receiver<Option<Mode>>,
     pub(crate) writer: LabelWriter,
     pub(crate) problems: watch::Sender<Problems>,
 }
@@ -43,13 +45,18 @@ struct Written {
 }
 
 impl LabelFollower {
-    /// Keeps the labels forever. They are left alone until the GPUs are read.
+    /// Keeps the labels forever. They are left alone until the GPUs are read, and removed from a node that offers nothing.
     pub(crate) async fn run(mut self) {
         let started = Timestamp::now().as_second();
         let mut backoff = Backoff::new(RETRY, MAX_RETRY);
         let mut written: Option<Written> = None;
         loop {
-            let wanted = self.wanted(started).or_else(|| written.clone());
+            let mut wanted = self.wanted(started).or_else(|| written.clone());
+            if *self.reached.borrow_and_update() == Some(Mode::None)
+                && let Some(wanted) = &mut wanted
+            {
+                wanted.labels = Labels::new();
+            }
             let (mut pause, mut problem) = (None, None);
             if wanted != written {
                 match self.write(written.as_ref(), wanted.as_ref()).await {
@@ -71,6 +78,7 @@ impl LabelFollower {
                 changed = self.snapshots.changed() => if changed.is_err() { return },
                 Ok(()) = self.configs.changed() => {}
                 Ok(()) = self.input.changed() => {}
+                Ok(()) = self.reached.changed() => {}
                 () = sleep_for(pause) => if is_written && self.is_lost(written.as_ref()).await {
                     written = None;
                 }
@@ -110,7 +118,11 @@ impl LabelFollower {
         wanted: Option<&Written>,
     ) -> Result<(), WriteError> {
         let Some(wanted) = wanted else { return Ok(()) };
-        self.writer.write(&wanted.target, &wanted.labels).await?;
+        if wanted.labels.is_empty() {
+            self.writer.remove(&wanted.target).await?;
+        } else {
+            self.writer.write(&wanted.target, &wanted.labels).await?;
+        }
         match written.filter(|written| written.target != wanted.target) {
             Some(written) => self.writer.remove(&written.target).await,
             None => Ok(()),
@@ -119,7 +131,10 @@ impl LabelFollower {
 
     /// Whether the labels were removed or changed by others.
     async fn is_lost(&self, written: Option<&Written>) -> bool {
-        let Some(Written { target, labels, .. }) = written else { return false };
+        let Some(Written { target, labels, .. }) = written.filter(|it| !it.labels.is_empty())
+        else {
+            return false;
+        };
         matches!(self.writer.has(target, labels).await, Ok(false))
     }
 

@@ -30,6 +30,7 @@ fn touch_all(metrics: &Metrics) {
     metrics.xid("", 0);
     metrics.driver_failure("");
     metrics.missing_feature("", "", false);
+    metrics.in_mode("", None);
     metrics.registered(DraDriver::GPU, "", false);
     metrics.plugin.listed("", "", 0, 0);
     metrics.plugin.allocated("", "", true);

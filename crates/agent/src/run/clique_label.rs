@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::retry::retry_delays;
+use crate::config::Mode;
 use crate::fabric::Fabric;
 use crate::monitor::Snapshot;
 
@@ -29,13 +30,21 @@ fn clique(inventory: &Inventory) -> Option<String> {
     }
 }
 
-/// Keeps the label as the GPUs are, forever. It is left alone until the GPUs are read.
-pub(super) async fn follow(client: Client, node: String, mut snapshots: watch::Receiver<Snapshot>) {
+/// Keeps the label as the GPUs are, forever. It is left alone until the GPUs are read, and removed from a node that offers
+/// nothing.
+pub(super) async fn follow(
+    client: Client,
+    node: String,
+    mut snapshots: watch::Receiver<Snapshot>,
+    mut reached: watch::Receiver<Option<Mode>>,
+) {
     let nodes: Api<Node> = Api::all(client);
     let mut written = None;
     loop {
+        let has_left = *reached.borrow_and_update() == Some(Mode::None);
         let inventory = snapshots.borrow_and_update().inventory.clone();
-        if let Some(wanted) = inventory.map(|inventory| clique(&inventory))
+        let found = inventory.map(|inventory| clique(&inventory));
+        if let Some(wanted) = if has_left { Some(None) } else { found }
             && written.as_ref() != Some(&wanted)
         {
             let is_written = write(&nodes, &node, wanted.as_deref()).await;
@@ -49,6 +58,7 @@ pub(super) async fn follow(client: Client, node: String, mut snapshots: watch::R
         };
         tokio::select! {
             changed = snapshots.changed() => if changed.is_err() { return },
+            Ok(()) = reached.changed() => {}
             () = retry => {}
         }
     }

@@ -55,6 +55,17 @@ async fn install(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Removes the program, unless it is this one.
+pub(super) fn remove(path: &Path) -> io::Result<()> {
+    if std::env::current_exe().is_ok_and(|own| own == path) {
+        return Ok(());
+    }
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
 /// Runs the program. Another thread's child may for a moment hold the descriptor by which it was written.
 async fn version(path: &Path) -> io::Result<Output> {
     loop {

@@ -15,9 +15,10 @@ use octavo_node::failpoint;
 
 use super::Shared;
 use super::acquire_node::Role;
+use super::leave;
 use super::node::{self, NodeAgent};
 use super::node_settings;
-use crate::config::NodeConfig;
+use crate::config::{Mode, NodeConfig};
 
 impl NodeAgent {
     /// Starts the node's tasks under the process's tracker. Fails only if the system cannot create a thread.
@@ -53,7 +54,12 @@ impl NodeAgent {
             tracing::info!(%node, instance = self.instance(), "this agent serves the node");
             let request = Box::pin(self.serve(sockets, &client)).await;
             // Only the lock is left. It goes to the requesting agent, or becomes free.
-            let Some(request) = request else { return drop(lock) };
+            let Some(request) = request else {
+                if *self.reached.borrow() == Some(Mode::None) {
+                    leave::remove_files(&self.config);
+                }
+                return drop(lock);
+            };
             let instance = request.instance.clone();
             match request.give(lock).await {
                 Ok(()) => {

@@ -52,6 +52,8 @@ pub(super) struct MigManager {
     pub(super) client: Client,
     pub(super) claims: Claims,
     pub(super) snapshots: watch::Receiver<Snapshot>,
+    /// The mode in which the node is.
+    pub(super) reached: watch::Receiver<Option<Mode>>,
     /// Parts of GPUs that are about to change; `None` until that is known.
     pub(super) closed: watch::Sender<Option<ClosedParts>>,
     pub(super) reread: watch::Sender<u64>,
@@ -149,7 +151,8 @@ impl MigManager {
             let snapshot = self.snapshots.borrow_and_update().clone();
             let mut pause = None;
             if let (Some(read), Some(inventory)) = (read, snapshot.inventory) {
-                let progress = if let Some(name) = &read.mig_config {
+                let has_left = *self.reached.borrow_and_update() == Some(Mode::None);
+                let progress = if let Some(name) = read.mig_config.as_ref().filter(|_| !has_left) {
                     Some(self.step(name, &read, &inventory).await)
                 } else {
                     self.close(ClosedParts::default());
@@ -176,6 +179,7 @@ impl MigManager {
             }
             tokio::select! {
                 changed = settings.changed() => if changed.is_err() { return },
+                Ok(()) = self.reached.changed() => {}
                 changed = self.snapshots.changed() => {
                     looks.reset();
                     if changed.is_err() { return }

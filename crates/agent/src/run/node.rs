@@ -20,7 +20,7 @@ use tokio::time::sleep;
 use super::Shared;
 use super::node_settings::NodeSettings;
 use super::retry::retry_delays;
-use crate::config::NodeConfig;
+use crate::config::{Mode, NodeConfig};
 use crate::monitor::{self, MonitorRequests, Opener, Snapshot};
 use crate::node::DraDriver;
 
@@ -36,6 +36,8 @@ pub(super) struct NodeAgent {
     pub(super) snapshots: watch::Receiver<Snapshot>,
     /// The node's settings; `None` until they were read.
     pub(super) settings: watch::Sender<Option<NodeSettings>>,
+    /// The mode in which the node is; `None` while it changes, and until that is known.
+    pub(super) reached: watch::Sender<Option<Mode>>,
     /// Whether the driver is to be released; `None` until the settings were read.
     pub(super) release: watch::Sender<Option<bool>>,
     /// Grows when the GPUs are to be read again.
@@ -61,8 +63,8 @@ impl NodeAgent {
         let snapshots = monitor::start(&node, open, modules, requests, metrics, stop)
             .with_context(|| format!("cannot start the driver's thread of node {node}"))?;
         let (config, standby_after) = (Arc::new(config), STANDBY_AFTER);
-        let settings = watch::channel(None).0;
-        Ok(Self { config, shared, snapshots, settings, release, reread, standby_after })
+        let (settings, reached) = (watch::channel(None).0, watch::channel(None).0);
+        Ok(Self { config, shared, snapshots, settings, reached, release, reread, standby_after })
     }
 
     pub(super) async fn connect(&self) -> Client {

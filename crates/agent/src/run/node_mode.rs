@@ -1,8 +1,9 @@
-//! Which of its two ways a node offers its GPUs in, and the change from one to the other.
+//! In which way a node offers its GPUs, and the change from one to another.
 //!
 //! ```text
 //! to device-plugin: slices get no devices --> the API server has none, no claim has a GPU --> resources are listed
 //! to dra:           resources get no devices --> the kubelet has none, no pod has a GPU   --> slices get their devices
+//! to none:          neither has devices --> no claim and no pod has a GPU                 --> labels and files can go
 //! ```
 //!
 //! Meanwhile claims are refused, and an event names what has GPUs. A start of the agent asks first, too. So no GPU is given out
@@ -95,6 +96,8 @@ pub(super) struct NodeMode {
     pub(super) client: Client,
     pub(super) claims: Claims,
     pub(super) offering: Offering,
+    /// The mode in which the node is; `None` while it changes, and until that is known.
+    pub(super) reached: watch::Sender<Option<Mode>>,
     pub(super) problems: watch::Sender<Problems>,
 }
 
@@ -121,6 +124,7 @@ impl NodeMode {
             if let Some(read) = read {
                 set(&self.offering.plugin, |plugin| plugin.label = read.plugin_config);
                 obstacle = self.step(read.mode).await;
+                set(&self.reached, |reached| *reached = obstacle.is_none().then_some(read.mode));
                 set(&self.offering.plugin, |plugin| plugin.is_known = true);
                 let mut problems = Problems::default();
                 if let Some(note) = obstacle.as_ref().and_then(|found| found.note(read.mode)) {
@@ -148,29 +152,17 @@ impl NodeMode {
         match mode {
             Mode::Dra => self.offer_slices().await,
             Mode::DevicePlugin => self.offer_resources().await,
+            Mode::None => self.offer_nothing().await,
         }
     }
 
     async fn offer_slices(&mut self) -> Option<Obstacle> {
-        let Offering { slices, plugin, listed, listed_at, daemons } = &mut self.offering;
-        set(plugin, |plugin| plugin.is_offering = false);
-        if *slices.borrow() == Some(true) {
+        if *self.offering.slices.borrow() == Some(true) {
+            set(&self.offering.plugin, |plugin| plugin.is_offering = false);
             return None;
         }
-        if !listed.borrow().resources().is_empty() {
-            *listed_at = Some(Instant::now());
-            return Some(Obstacle::Withdrawal);
-        }
-        let mut obstacle = plugin_obstacle(&self.config).await;
-        // The GPUs of a daemon are exclusive to it.
-        let are_gone = daemons.borrow().are_gone();
-        if obstacle.is_none() && (!are_gone || device_plugin::has_daemons(&self.config.paths)) {
-            obstacle = Some(Obstacle::Withdrawal);
-        }
-        let is_recent = listed_at.is_some_and(|time| time.elapsed() < WITHDRAWAL_TIME);
-        if is_recent && matches!(obstacle, Some(Obstacle::OtherPlugin(_))) {
-            obstacle = Some(Obstacle::Withdrawal);
-        }
+        let obstacle = self.withdraw_resources().await;
+        let slices = &self.offering.slices;
         match &obstacle {
             None => {
                 self.claims.take_back();
@@ -187,11 +179,34 @@ impl NodeMode {
     }
 
     async fn offer_resources(&self) -> Option<Obstacle> {
-        let Offering { slices, plugin, .. } = &self.offering;
-        set(slices, |slices| *slices = Some(false));
+        let plugin = &self.offering.plugin;
         if plugin.borrow().is_offering {
+            set(&self.offering.slices, |slices| *slices = Some(false));
             return None;
         }
+        let obstacle = self.withdraw_slices().await;
+        if obstacle.is_none() {
+            set(plugin, |plugin| plugin.is_offering = true);
+        }
+        obstacle
+    }
+
+    /// Once nothing is left, pods of another device plugin are not looked at: the node may be its own then.
+    async fn offer_nothing(&mut self) -> Option<Obstacle> {
+        if *self.reached.borrow() == Some(Mode::None) {
+            return None;
+        }
+        let of_slices = self.withdraw_slices().await;
+        match self.withdraw_resources().await {
+            None | Some(Obstacle::OtherPlugin(_)) => of_slices,
+            Some(Obstacle::Withdrawal) => of_slices.or(Some(Obstacle::Withdrawal)),
+            of_resources => of_resources,
+        }
+    }
+
+    /// Takes the devices out of the slices. Returns what keeps claims from being without GPUs.
+    async fn withdraw_slices(&self) -> Option<Obstacle> {
+        set(&self.offering.slices, |slices| *slices = Some(false));
         // From here on no claim gets a GPU, so none can come after the look at them.
         let held = self.claims.lend();
         if !held.is_empty() {
@@ -199,11 +214,32 @@ impl NodeMode {
             return Some(Obstacle::Claims(names));
         }
         match published(&self.client, &self.config.node_name).await {
-            Ok(devices) if devices.is_empty() => set(plugin, |plugin| plugin.is_offering = true),
-            Ok(_) => return Some(Obstacle::Withdrawal),
-            Err(error) => return Some(Obstacle::Unknown(error.to_string())),
+            Ok(devices) if devices.is_empty() => None,
+            Ok(_) => Some(Obstacle::Withdrawal),
+            Err(error) => Some(Obstacle::Unknown(error.to_string())),
         }
-        None
+    }
+
+    /// Lists no device to the kubelet. Returns what keeps pods from being without GPUs of a device plugin.
+    async fn withdraw_resources(&mut self) -> Option<Obstacle> {
+        let Offering { plugin, listed, listed_at, daemons, .. } = &mut self.offering;
+        set(plugin, |plugin| plugin.is_offering = false);
+        if !listed.borrow().resources().is_empty() {
+            *listed_at = Some(Instant::now());
+            return Some(Obstacle::Withdrawal);
+        }
+        let mut obstacle = plugin_obstacle(&self.config).await;
+        // The GPUs of a daemon are exclusive to it.
+        let are_gone = daemons.borrow().are_gone();
+        let has_pods = !matches!(obstacle, None | Some(Obstacle::OtherPlugin(_)));
+        if !has_pods && (!are_gone || device_plugin::has_daemons(&self.config.paths)) {
+            obstacle = Some(Obstacle::Withdrawal);
+        }
+        let is_recent = listed_at.is_some_and(|time| time.elapsed() < WITHDRAWAL_TIME);
+        if is_recent && matches!(obstacle, Some(Obstacle::OtherPlugin(_))) {
+            obstacle = Some(Obstacle::Withdrawal);
+        }
+        obstacle
     }
 }
 

@@ -73,9 +73,12 @@ impl NodeAgent {
                 listed_at: None,
                 daemons: daemon_state.clone(),
             },
+            reached: self.reached.clone(),
             problems: problems(),
         };
+        self.reached.send_replace(None);
         mode.begin().await;
+        self.count_mode(period);
         period.spawn(mode.follow(self.settings.subscribe()));
         let (configs, config_changes) = watch::channel(None);
         let follower = ConfigFollower {
@@ -115,6 +118,7 @@ impl NodeAgent {
                 snapshots: self.snapshots.clone(),
                 configs: config_changes,
                 input,
+                reached: self.reached.subscribe(),
                 writer,
                 problems: problems(),
             };
@@ -127,6 +131,7 @@ impl NodeAgent {
                 client: client.clone(),
                 claims: claims.clone(),
                 snapshots: self.snapshots.clone(),
+                reached: self.reached.subscribe(),
                 closed,
                 reread: self.reread.clone(),
                 problems: problems(),
@@ -136,6 +141,20 @@ impl NodeAgent {
             period.spawn(manager.follow(self.settings.subscribe()));
         }
         PublishInputs { slices: permitted, closed: closed_changes, shares: self.config.gpu_shares }
+    }
+
+    /// Shows the mode in the metrics.
+    fn count_mode(&self, period: &ActivePeriod) {
+        let (metrics, node) = (Arc::clone(&self.shared.metrics), self.config.node_name.clone());
+        let mut reached = self.reached.subscribe();
+        period.spawn(async move {
+            loop {
+                metrics.in_mode(&node, *reached.borrow_and_update());
+                if reached.changed().await.is_err() {
+                    return;
+                }
+            }
+        });
     }
 
     /// Removes labels of GPU feature discovery that an agent with another setting wrote.

@@ -158,7 +158,7 @@ impl PublishLoop {
             return true;
         };
         // A device plugin's MIG devices belong to no claim, and must stay.
-        let dynamic = if mode == Mode::DevicePlugin { DynamicMig::None } else { dynamic };
+        let dynamic = if mode == Mode::Dra { dynamic } else { DynamicMig::None };
         let Some(state) = self.observer.state(&self.claims, &snapshot, dynamic, self.shares).await
         else {
             let is_empty = snapshot.is_driver_gone || snapshot.is_driver_released;

@@ -105,6 +105,7 @@ impl NodeAgent {
         period.tasks.close();
         period.tasks.wait().await;
         let (node, metrics) = (&self.config.node_name, &self.shared.metrics);
+        metrics.in_mode(node, None);
         metrics.prepared(node, HeldCounts::default());
         if self.config.compute_domains.is_some() {
             metrics.prepared_in_domains(node, DomainCounts::default());
@@ -159,8 +160,12 @@ impl NodeAgent {
         self.watch(claims.clone(), client.clone(), events.clone(), period);
         self.report(events, note_changes, period);
         period.tasks.spawn(self.sweep(claims.clone(), period));
-        let label = clique_label::follow(client.clone(), node.clone(), self.snapshots.clone());
-        period.spawn(label);
+        period.spawn(clique_label::follow(
+            client.clone(),
+            node.clone(),
+            self.snapshots.clone(),
+            self.reached.subscribe(),
+        ));
         let hooks =
             hook_socket::serve(hook_socket::path(&self.config.paths.run_root), claims.clone());
         period.spawn(hooks);

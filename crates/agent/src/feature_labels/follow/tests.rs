@@ -15,6 +15,7 @@ struct Fixture {
     configs: watch::Sender<Option<PluginConfig>>,
     problems: watch::Receiver<Problems>,
     requests: Arc<Mutex<Vec<(String, String, Value)>>>,
+    reached: watch::Sender<Option<Mode>>,
     _input: watch::Sender<PluginInput>,
 }
 
@@ -49,16 +50,18 @@ impl Fixture {
         let known = PluginInput { is_known: true, ..PluginInput::default() };
         let (input, inputs) = watch::channel(known);
         let (problem, problems) = watch::channel(Problems::default());
+        let reached = watch::channel(None).0;
         let follower = LabelFollower {
             config: Arc::new(file.complete().unwrap()),
             snapshots: snapshot,
             configs: config,
             input: inputs,
+            reached: reached.subscribe(),
             writer: LabelWriter::new(api.client(), "node".to_owned()),
             problems: problem,
         };
         tokio::spawn(follower.run());
-        Self { folder, snapshots, configs, problems, requests, _input: input }
+        Self { folder, snapshots, configs, problems, requests, reached, _input: input }
     }
 
     fn set_gpus(&self, count: u32) {
@@ -149,4 +152,16 @@ async fn a_file_that_a_person_removes_comes_back() {
         eventually("the file is there", || node.path("gfd").exists()).await;
         std::fs::remove_file(node.path("gfd")).unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_node_that_offers_nothing_has_no_labels_until_it_offers_again() {
+    let node = Fixture::start(FeatureLabels::Config, 200);
+    node.set_config(Some("gfd"));
+    node.set_gpus(1);
+    eventually("the file is there", || node.path("gfd").exists()).await;
+    node.reached.send_replace(Some(Mode::None));
+    eventually("the file is gone", || !node.path("gfd").exists()).await;
+    node.reached.send_replace(Some(Mode::Dra));
+    eventually("the file is there again", || node.path("gfd").exists()).await;
 }

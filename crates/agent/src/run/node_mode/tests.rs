@@ -81,7 +81,9 @@ impl Fixture {
         };
         let problems = watch::channel(Problems::default()).0;
         let client = api.client();
-        let mode = NodeMode { config: Arc::new(config), client, claims, offering, problems };
+        let config = Arc::new(config);
+        let reached = watch::channel(None).0;
+        let mode = NodeMode { config, client, claims, offering, reached, problems };
         Self { folder, mode, has_slices, offers, daemon_state }
     }
 
@@ -162,6 +164,30 @@ async fn resources_are_listed_once_no_slice_is_left_and_withdrawn_first() {
     node.set_pods(&["a"]);
     assert!(matches!(node.step(Mode::Dra).await, Some(Obstacle::Pods(_))));
     assert_eq!(node.offers(), (Some(false), false));
+}
+
+#[tokio::test]
+async fn a_node_leaves_once_no_claim_and_no_pod_has_a_gpu() {
+    let mut node = Fixture::new();
+    assert_eq!(node.step(Mode::Dra).await, None);
+    assert_eq!(node.step(Mode::None).await, Some(Obstacle::Withdrawal), "of the slices");
+    assert_eq!(node.offers(), (Some(false), false));
+    assert!(node.mode.claims.is_lent());
+    node.has_slices.store(false, Ordering::Relaxed);
+    node.set_pods(&["a"]);
+    let obstacle = node.step(Mode::None).await.unwrap();
+    let note = obstacle.note(Mode::None).unwrap();
+    assert!(note.contains("mode none: 1 pods have GPUs of a device plugin: UID a"), "{note}");
+    node.set_pods(&[]);
+    assert_eq!(node.step(Mode::None).await, None);
+    node.mode.reached.send_replace(Some(Mode::None));
+    // Another device plugin may have the node now.
+    node.set_pods(&["b"]);
+    assert_eq!(node.step(Mode::None).await, None);
+    assert!(node.mode.claims.is_lent());
+    node.set_pods(&[]);
+    assert_eq!(node.step(Mode::Dra).await, None);
+    assert_eq!(node.offers(), (Some(true), false));
 }
 
 #[tokio::test]
