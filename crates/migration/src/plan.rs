@@ -26,10 +26,10 @@ use serde::Serialize;
 
 use crate::Options;
 pub use cluster::{Cluster, ConfigMapName, Kind, Unread};
-pub use components::{Component, Fate, Found};
+pub use components::{Component, Fate, Found, component};
 pub use configs::{ConfigForm, ConfigPlan, FieldPlan, Served};
 pub use nodes::{Mode, NodePlan, Offer, PodList};
-pub use owner::Owner;
+pub use owner::{Owner, owner};
 pub use steps::Step;
 pub use text::plan_text;
 pub use workloads::WorkloadPlan;

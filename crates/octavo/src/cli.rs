@@ -108,6 +108,58 @@ Examples:
   octavo validate --runtime-class nvidia       where the device plugin's config asks for envvar")]
     Validate(Box<octavo_validate::ValidateArgs>),
 
+    /// Install Octavo into a cluster, after a look at what is in the way
+    #[command(after_help = "\
+Helm writes the release, from the chart that this program carries. `helm upgrade` and `helm uninstall`
+work on it, too. Before that the cluster is read. Nothing is written while
+  - parts of NVIDIA's stack or of HAMi run on nodes of the agents and do the same work,
+  - a CRD or a DeviceClass of the chart belongs to another release, or to a program such as Argo CD,
+  - the cluster is older than Kubernetes 1.34, or does not serve resource.k8s.io/v1.
+CRDs and DeviceClasses without a living owner, such as those that NVIDIA's charts leave, are taken over.
+
+It needs helm 3.14 or later, the rights of a cluster administrator, and no Octavo in the cluster.
+
+Exit codes: 0 installed and all pods are ready, 1 the command failed, 2 wrong usage, 3 something is in the
+way, or pods are not ready in time.
+
+Examples:
+  octavo install --dry-run                     what is in the way, and all objects, without a change
+  octavo install -f values.yaml
+  octavo install --set agent.mode=device-plugin --set agent.nodeSelector.pool=gpu")]
+    Install(Box<octavo_install::InstallArgs>),
+
+    /// Upgrade Octavo in a cluster, with its definitions of custom resources
+    #[command(after_help = "\
+The values of the release stay, and the chart's own are those of the new version. The same looks as of
+`octavo install` come first. Agents are replaced node by node, and running containers stay. Daemons of
+MPS are not replaced, because their end ends their programs: delete their pods when nothing uses MPS.
+
+Exit codes: 0 upgraded and all pods are ready, 1 the command failed, 2 wrong usage, 3 something is in the
+way, or pods are not ready in time.
+
+Examples:
+  octavo upgrade --dry-run
+  octavo upgrade --set agent.featureLabels=node
+  octavo upgrade --reset-values -f values.yaml")]
+    Upgrade(Box<octavo_install::UpgradeArgs>),
+
+    /// Remove Octavo from a cluster and its nodes, once nothing uses its GPUs
+    #[command(after_help = "\
+Nothing is removed while pods have GPUs of the release's nodes, or ComputeDomains exist. Then the nodes
+get the label octavo.dev/mode=none: agents withdraw what they offer, end MPS daemons, and remove their
+files when they end. If one cannot, or on Ctrl-C, all nodes get their former modes back.
+
+After helm has removed the release, labels of nodes, slices and leases are removed. Definitions of custom
+resources are removed if there is no object of them. The namespace stays, and on nodes empty folders.
+
+Exit codes: 0 uninstalled, 1 the command failed, 2 wrong usage, 3 something is in the way.
+
+Examples:
+  octavo uninstall --dry-run                   what is in the way
+  octavo uninstall --timeout 30m               wait for the agents of all nodes
+  octavo uninstall --skip-node gpu-7           a node whose agent does not answer; its files stay")]
+    Uninstall(Box<octavo_install::UninstallArgs>),
+
     /// Let the agents of nodes release the driver, or use it again
     Driver(octavo_view::DriverArgs),
 

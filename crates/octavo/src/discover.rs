@@ -11,7 +11,7 @@ use clap::Args;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
-use octavo_api::names::LABEL_GPU_PRESENT;
+use octavo_api::names::{DISCOVER_MANAGER, LABEL_GPU_PRESENT};
 use octavo_gpu::gpus_on_bus;
 use octavo_kube_io::client::{self, ClientOptions};
 use octavo_view::connect::{Timeout, parse_timeout};
@@ -19,8 +19,6 @@ use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep};
 
-/// Field manager of the label: the API server remembers who set it.
-const MANAGER: &str = "octavo.dev/discover";
 /// Interval between looks at the bus if none is given.
 const DEFAULT_INTERVAL: Duration = Duration::from_mins(1);
 /// Time after which the label is written again, in case that it was removed, or its node made again.
@@ -134,7 +132,7 @@ async fn apply(client: &Client, node: &str, has_gpu: bool) -> Result<(), kube::E
     // To apply what is not there would create a Node.
     nodes.get_metadata(node).await?;
     let object = labelled(node, has_gpu);
-    nodes.patch(node, &PatchParams::apply(MANAGER), &Patch::Apply(&object)).await.map(drop)
+    nodes.patch(node, &PatchParams::apply(DISCOVER_MANAGER), &Patch::Apply(&object)).await.map(drop)
 }
 
 /// All that this program says of a node.

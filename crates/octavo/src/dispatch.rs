@@ -80,6 +80,21 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             let status = with_tls(&client_runtime()?, octavo_validate::run(&args))?;
             return Ok(ExitStatus::from(status).into());
         }
+        Program::Install(args) => {
+            logging::start(cli.log, LogProfile::Command);
+            let status = with_tls(&client_runtime()?, octavo_install::run_install(&args))?;
+            return Ok(ExitStatus::from(status).into());
+        }
+        Program::Upgrade(args) => {
+            logging::start(cli.log, LogProfile::Command);
+            let status = with_tls(&client_runtime()?, octavo_install::run_upgrade(&args))?;
+            return Ok(ExitStatus::from(status).into());
+        }
+        Program::Uninstall(args) => {
+            logging::start(cli.log, LogProfile::Command);
+            let status = with_tls(&client_runtime()?, octavo_install::run_uninstall(&args))?;
+            return Ok(ExitStatus::from(status).into());
+        }
         Program::Snapshot(args) => {
             logging::start(cli.log, LogProfile::Command);
             write(with_tls(&client_runtime()?, snapshot::run(&args))?.as_bytes())?;

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use octavo_install::InstallStatus;
 use octavo_sim::run::SimStatus;
 use octavo_validate::ValidateStatus;
 use octavo_view::{DoctorStatus, ExplainStatus};
@@ -41,6 +42,15 @@ impl From<DoctorStatus> for ExitStatus {
         match status {
             DoctorStatus::Well => Self::Success,
             DoctorStatus::Sick => Self::CheckFailed,
+        }
+    }
+}
+
+impl From<InstallStatus> for ExitStatus {
+    fn from(status: InstallStatus) -> Self {
+        match status {
+            InstallStatus::Done => Self::Success,
+            InstallStatus::Waits => Self::NotSatisfied,
         }
     }
 }

@@ -11,7 +11,7 @@ use super::{Finding, SourceFile};
 
 /// Rooms in the order in which data flows, each with the rooms it may use. `octavo` and `xtask`
 /// wire and check the others.
-const ALLOWED: [(&str, &[&str]); 37] = [
+const ALLOWED: [(&str, &[&str]); 38] = [
     ("machine", &[]),
     ("gpu", &["machine"]),
     ("cel", &[]),
@@ -56,6 +56,7 @@ const ALLOWED: [(&str, &[&str]); 37] = [
     ("imex-daemon", &["api", "kube-io"]),
     ("mps-daemon", &["gpu", "node"]),
     ("view", &["api", "dra", "engine", "kube-io", "term"]),
+    ("install", &["api", "migration", "view"]),
     ("validate", &["api", "gpu", "term", "view"]),
     ("fake-gpu", &["machine"]),
     ("fake-nvml", &["machine", "fake-gpu"]),
@@ -75,7 +76,7 @@ const WIRING: [&str; 3] = ["octavo", "xtask", "octavo-bench"];
 
 /// Rooms that may name the Kubernetes client; `api` its derive of custom resources alone, without the
 /// client ([`check_api`]).
-const NAME_KUBE: [&str; 13] = [
+const NAME_KUBE: [&str; 14] = [
     API,
     "octavo-kube-io",
     "octavo-agent",
@@ -84,6 +85,7 @@ const NAME_KUBE: [&str; 13] = [
     "octavo-scheduler",
     "octavo-imex-daemon",
     "octavo-view",
+    "octavo-install",
     "octavo-validate",
     "octavo-lab",
     "octavo",

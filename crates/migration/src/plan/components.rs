@@ -153,7 +153,7 @@ const COMPONENT_LABEL: &str = "app.kubernetes.io/component";
 const PART_OF_LABEL: &str = "app.kubernetes.io/part-of";
 
 /// The part that a pod or a workload is.
-pub(super) fn component(object: &Value) -> Option<Component> {
+pub fn component(object: &Value) -> Option<Component> {
     match (label(object, PART_OF_LABEL), label(object, COMPONENT_LABEL)) {
         (Some("octavo"), Some("agent")) => return Some(Component::OctavoAgent),
         (Some("octavo"), _) => return None,

@@ -24,7 +24,7 @@ pub enum Owner {
 }
 
 /// Who installed an object.
-pub(super) fn owner(object: &Value) -> Owner {
+pub fn owner(object: &Value) -> Owner {
     let helm = |release: &str, namespace: Option<&str>| Owner::Helm {
         release: release.to_owned(),
         namespace: namespace.unwrap_or_default().to_owned(),

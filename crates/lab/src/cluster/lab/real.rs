@@ -87,6 +87,15 @@ impl Lab {
         self.settings.real.as_ref().map_or(&[], |real| &real.nodes)
     }
 
+    /// Applies the agent of the real nodes again, as it finds the simulated hardware.
+    ///
+    /// # Errors
+    ///
+    /// The API server refuses.
+    pub async fn apply_real_agent(&self) -> anyhow::Result<()> {
+        agent_pod::apply(&self.client().await?).await
+    }
+
     /// The running process of a program of a real node; `None` in a virtual machine.
     pub fn real_process(&self, node: &str, program: RealProgram) -> Option<Process> {
         launch::program(&self.layout, node, program)

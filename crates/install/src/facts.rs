@@ -1,0 +1,168 @@
+//! What the API server says of a cluster before a release is written.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{Node as KubeNode, Pod, Secret};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::core::PartialObjectMeta;
+use kube::{Api, Client};
+use octavo_migration::plan::{Component, Owner, component, owner};
+use octavo_view::ViewError;
+use serde_json::Value;
+
+use crate::node_match::Node;
+use crate::objects::{name, text};
+use crate::owner::Release;
+
+/// Label of the Secrets in which helm keeps its releases.
+const OF_HELM: &str = "owner=helm";
+
+/// The cluster.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Facts {
+    /// Version of the API server, such as `v1.36.1`.
+    pub(crate) version: String,
+    /// Its major and minor version.
+    pub(crate) number: (u32, u32),
+    /// Whether it serves `resource.k8s.io/v1`.
+    pub(crate) serves_dra: bool,
+    /// All nodes.
+    pub(crate) nodes: Vec<Node>,
+    /// Pods that are parts of other stacks and have not ended.
+    pub(crate) parts: Vec<Part>,
+    /// CRDs and `DeviceClasses` of the chart that are there.
+    pub(crate) existing: Vec<Value>,
+    /// The helm releases; `None`: they could not be read.
+    pub(crate) releases: Option<BTreeSet<Release>>,
+}
+
+/// A pod that is a part of another stack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// What it is.
+    pub(crate) component: Component,
+    /// `namespace/name`.
+    pub(crate) pod: String,
+    /// Its node; empty if it has none yet.
+    pub(crate) node: String,
+    /// Who installed it.
+    pub(crate) owner: Owner,
+}
+
+/// The API server's version: its text, and major and minor number.
+pub(crate) async fn version(client: &Client) -> Result<(String, (u32, u32)), ViewError> {
+    let info = client.apiserver_version().await.map_err(|e| ViewError::api("version", e))?;
+    let number = |text: &str| {
+        let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().unwrap_or_default()
+    };
+    Ok((info.git_version, (number(&info.major), number(&info.minor))))
+}
+
+/// Reads the cluster, and of the chart's objects those with fixed names.
+pub(crate) async fn read(client: &Client, chart: &[Value]) -> Result<Facts, ViewError> {
+    let (version, number) = version(client).await?;
+    let groups = client.list_api_groups().await.map_err(|e| ViewError::api("API groups", e))?;
+    let serves = |version: &str| {
+        groups.groups.iter().flat_map(|group| &group.versions).any(|it| it.group_version == version)
+    };
+    let nodes = list::<KubeNode>(client, "nodes", ListParams::default()).await?;
+    let nodes = nodes.into_iter().map(|node| Node {
+        name: node.metadata.name.unwrap_or_default(),
+        labels: node.metadata.labels.unwrap_or_default(),
+    });
+    let pods = list::<Pod>(client, "pods", ListParams::default()).await?;
+    let parts =
+        pods.iter().filter_map(|pod| serde_json::to_value(pod).ok()).filter_map(|pod| part(&pod));
+    Ok(Facts {
+        version,
+        number,
+        serves_dra: serves("resource.k8s.io/v1"),
+        nodes: nodes.collect(),
+        parts: parts.collect(),
+        existing: existing(client, chart).await?,
+        releases: releases(client).await,
+    })
+}
+
+fn part(pod: &Value) -> Option<Part> {
+    if ["Succeeded", "Failed"].contains(&text(pod, "/status/phase")) {
+        return None;
+    }
+    Some(Part {
+        component: component(pod)?,
+        pod: format!("{}/{}", text(pod, "/metadata/namespace"), name(pod)),
+        node: text(pod, "/spec/nodeName").to_owned(),
+        owner: owner(pod),
+    })
+}
+
+async fn list<K>(
+    client: &Client,
+    kind: &'static str,
+    params: ListParams,
+) -> Result<Vec<K>, ViewError>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    octavo_view::fetch::list(kind, &Api::all(client.clone()), params).await
+}
+
+/// CRDs and `DeviceClasses` that are there under the names that the chart's have.
+async fn existing(client: &Client, chart: &[Value]) -> Result<Vec<Value>, ViewError> {
+    let mut found = Vec::new();
+    for object in chart {
+        let (kind, plural, label) = match text(object, "/kind") {
+            "CustomResourceDefinition" => {
+                ("CustomResourceDefinition", "customresourcedefinitions", "CRDs")
+            }
+            "DeviceClass" => ("DeviceClass", "deviceclasses", "DeviceClasses"),
+            _ => continue,
+        };
+        let api = dynamic(client, text(object, "/apiVersion"), kind, plural);
+        match api.get_metadata_opt(name(object)).await {
+            Ok(Some(meta)) => {
+                let mut meta = serde_json::to_value(meta.metadata).unwrap_or_default();
+                meta["managedFields"] = Value::Null;
+                found.push(serde_json::json!({
+                    "apiVersion": object["apiVersion"], "kind": kind, "metadata": meta,
+                }));
+            }
+            Ok(None) => {}
+            // A server without the kind has none of them.
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => return Err(ViewError::api(label, error)),
+        }
+    }
+    Ok(found)
+}
+
+/// An API for objects of a cluster-wide kind.
+pub(crate) fn dynamic(
+    client: &Client,
+    api_version: &str,
+    kind: &str,
+    plural: &str,
+) -> Api<DynamicObject> {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let gvk = GroupVersionKind::gvk(group, version, kind);
+    Api::all_with(client.clone(), &ApiResource::from_gvk_with_plural(&gvk, plural))
+}
+
+/// The plural of a kind with fixed names.
+pub(crate) fn plural(kind: &str) -> &'static str {
+    if kind == "DeviceClass" { "deviceclasses" } else { "customresourcedefinitions" }
+}
+
+/// The releases of helm, by its Secrets. Their content is not read.
+async fn releases(client: &Client) -> Option<BTreeSet<Release>> {
+    let secrets: Api<PartialObjectMeta<Secret>> = Api::all(client.clone());
+    let found = secrets.list_metadata(&ListParams::default().labels(OF_HELM)).await.ok()?;
+    let releases = found.items.into_iter().filter_map(|secret| {
+        let labels = secret.metadata.labels.unwrap_or_default();
+        let is_there = labels.get("status").is_none_or(|status| status != "uninstalled");
+        let (name, namespace) = (labels.get("name")?.clone(), secret.metadata.namespace?);
+        is_there.then_some(Release { namespace, name })
+    });
+    Some(releases.collect())
+}

@@ -1,0 +1,116 @@
+//! `octavo install` and `octavo upgrade`.
+
+use anyhow::{Context as _, bail};
+use kube::Client;
+use kube::api::{Patch, PatchParams};
+use octavo_view::ViewError;
+use octavo_view::command::write;
+use serde_json::Value;
+
+use crate::args::{ChartArgs, InstallArgs, ReleaseArgs, UpgradeArgs};
+use crate::chart::Chart;
+use crate::facts::{self, dynamic, plural};
+use crate::helm::{Action, Helm};
+use crate::objects::{called, name, parse, text};
+use crate::owner::{Release, adoption};
+use crate::preflight::{Preflight, check};
+use crate::progress::{InstallStatus, report};
+use crate::rollout;
+
+/// Field manager of the labels and annotations of objects that are taken over.
+const MANAGER: &str = "octavo-install";
+
+/// Runs `octavo install`.
+///
+/// # Errors
+///
+/// Helm or the API server fails, or the release is there already.
+pub async fn run_install(args: &InstallArgs) -> anyhow::Result<InstallStatus> {
+    run(Action::Install, &args.chart, &args.release).await
+}
+
+/// Runs `octavo upgrade`.
+///
+/// # Errors
+///
+/// Helm or the API server fails, or there is no such release.
+pub async fn run_upgrade(args: &UpgradeArgs) -> anyhow::Result<InstallStatus> {
+    let action = Action::Upgrade { resets_values: args.reset_values };
+    run(action, &args.chart, &args.release).await
+}
+
+async fn run(
+    action: Action,
+    chart_args: &ChartArgs,
+    args: &ReleaseArgs,
+) -> anyhow::Result<InstallStatus> {
+    let connection = args.connect.connect().await?;
+    let client = &connection.client;
+    let (version, _) = connection.within(facts::version(client)).await?;
+    let helm = Helm::find(args).await?;
+    let (release, namespace) = (&args.release, &args.namespace);
+    match (helm.has_release().await?, action) {
+        (true, Action::Install) => bail!(
+            "the release {release} is in namespace {namespace} already: use `octavo upgrade`, or another --release"
+        ),
+        (false, Action::Upgrade { .. }) => {
+            bail!("there is no release {release} in namespace {namespace}: use `octavo install`")
+        }
+        _ => {}
+    }
+    let chart = Chart::new(chart_args.chart.as_deref())?;
+    let rendered = helm.render(action, &chart, chart_args, &version).await?;
+    let objects = parse(&rendered)?;
+    let facts = Box::pin(connection.within(facts::read(client, &objects))).await?;
+    let ours = Release { namespace: namespace.clone(), name: release.clone() };
+    let Preflight { obstacles, taken_over } = check(&facts, &objects, &ours);
+    for obstacle in &obstacles {
+        report(&format!("in the way: {}\n  remedy: {}", obstacle.problem, obstacle.remedy));
+    }
+    for (object, from) in &taken_over {
+        report(&format!("taken over: {}, of {from}", called(object)));
+    }
+    if args.dry_run {
+        write(&rendered).map_err(ViewError::from)?;
+    }
+    if !obstacles.is_empty() {
+        return Ok(InstallStatus::Waits);
+    }
+    if args.dry_run {
+        return Ok(InstallStatus::Done);
+    }
+    for (object, _) in &taken_over {
+        take_over(client, object, &ours).await?;
+    }
+    // Of what is taken over, another program wrote the fields.
+    let forces = chart_args.force_conflicts || !taken_over.is_empty();
+    let written = helm.write(action, &chart, chart_args, forces).await;
+    if let Err(error) = &written
+        && error.to_string().contains("conflict")
+    {
+        report(
+            "remedy: --force-conflicts overwrites what others have changed in the release's objects",
+        );
+    }
+    written?;
+    let done = if action == Action::Install { "installed" } else { "upgraded" };
+    report(&format!("{done}: release {release} in namespace {namespace}"));
+    if chart_args.no_wait {
+        return Ok(InstallStatus::Done);
+    }
+    if !rollout::wait(client, &ours, args.timeout).await? {
+        report("not all pods are ready yet; `octavo doctor` says what keeps GPUs from use");
+        return Ok(InstallStatus::Waits);
+    }
+    report("`octavo validate` proves that the nodes can serve GPUs");
+    Ok(InstallStatus::Done)
+}
+
+/// Makes an object the release's, so that helm changes and removes it.
+async fn take_over(client: &Client, object: &Value, ours: &Release) -> anyhow::Result<()> {
+    let kind = text(object, "/kind");
+    let api = dynamic(client, text(object, "/apiVersion"), kind, plural(kind));
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    let patched = api.patch_metadata(name(object), &params, &Patch::Merge(adoption(ours))).await;
+    patched.map(drop).with_context(|| format!("{} cannot be taken over", called(object)))
+}
