@@ -7,7 +7,7 @@ mod reference;
 use std::sync::Arc;
 use std::time::Duration;
 
-use octavo_api::names::NODE_MODE_METRIC;
+use octavo_api::names::{NODE_MODE_METRIC, NODE_PROBLEMS_METRIC};
 use octavo_enforcement::metrics::EnforcementMetrics;
 use octavo_gpu::Inventory;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -113,6 +113,12 @@ struct ModeLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ProblemLabels {
+    node: String,
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct XidLabels {
     node: String,
     xid: u64,
@@ -132,6 +138,7 @@ pub(crate) struct Metrics {
     driver_failures: Family<NodeLabels, Counter>,
     registered: Family<DriverLabels, Gauge>,
     mode: Family<ModeLabels, Gauge>,
+    problems: Family<ProblemLabels, Gauge>,
     missing_features: Family<GateLabels, Gauge>,
     shares: Family<NodeLabels, Gauge>,
     mig_duration: Family<MigLabels, Histogram, fn() -> Histogram>,
@@ -168,6 +175,7 @@ impl Metrics {
             driver_failures: Family::default(),
             registered: Family::default(),
             mode: Family::default(),
+            problems: Family::default(),
             missing_features: Family::default(),
             shares: Family::default(),
             // Milliseconds without hardware, seconds with it, and most when a mode change resets the GPU.
@@ -228,6 +236,11 @@ impl Metrics {
             NODE_MODE_METRIC,
             "Whether the node is in this mode; 0 for all of them while it changes",
             metrics.mode.clone(),
+        );
+        registry.register(
+            NODE_PROBLEMS_METRIC,
+            "What keeps the node from being as its settings ask, by the reason of the node's event",
+            metrics.problems.clone(),
         );
         registry.register(
             "octavo_agent_missing_features",
@@ -332,6 +345,22 @@ impl Metrics {
         }
     }
 
+    /// Counts what keeps a node from being as its settings ask, by reason. Each reason has one caller.
+    pub(crate) fn problems(
+        &self,
+        node: &str,
+        former: impl IntoIterator<Item = &'static str>,
+        now: impl IntoIterator<Item = &'static str>,
+    ) {
+        let of = |reason| ProblemLabels { node: node.to_owned(), reason };
+        for reason in former {
+            self.problems.get_or_create(&of(reason)).set(0);
+        }
+        for reason in now {
+            self.problems.get_or_create(&of(reason)).inc();
+        }
+    }
+
     /// Sets whether the kubelet of a node uses a driver.
     pub(crate) fn registered(&self, driver: DraDriver, node: &str, is_registered: bool) {
         let labels = DriverLabels { node: node.to_owned(), driver: driver.name() };
@@ -381,6 +410,8 @@ mod tests {
         drop(metrics.begin(DraDriver::GPU, Operation::Prepare));
         metrics.refused(DraDriver::GPU, Operation::Prepare, "DeviceInUse");
         metrics.in_mode("node-1", Some(Mode::None));
+        metrics.problems("node-1", [], ["ModeWaits", "MpsNotReady", "MpsNotReady"]);
+        metrics.problems("node-1", ["ModeWaits"], []);
         metrics.prepared("node-1", HeldCounts { gpus: 1, shares: 2, mig: 4 });
         metrics.mig("node-1", MigOperation::Destroy, Duration::from_millis(10), false);
         let mut text = String::new();
@@ -394,6 +425,8 @@ mod tests {
             r#"nvidia_dra_prepared_devices{node="node-1",driver="gpu.nvidia.com",device_type="mig"} 4"#,
             r#"octavo_agent_node_mode{node="node-1",mode="dra"} 0"#,
             r#"octavo_agent_node_mode{node="node-1",mode="none"} 1"#,
+            r#"octavo_agent_node_problems{node="node-1",reason="ModeWaits"} 0"#,
+            r#"octavo_agent_node_problems{node="node-1",reason="MpsNotReady"} 2"#,
             r#"octavo_agent_shares{node="node-1"} 2"#,
             r#"octavo_agent_mig_duration_seconds_count{operation="destroy"} 1"#,
             r#"octavo_agent_mig_failures_total{node="node-1",operation="destroy"} 1"#,

@@ -1,9 +1,12 @@
 //! What cannot be served as a node's settings ask, as events of the node.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use octavo_kube_io::events::{EventType, Events, node as node_reference};
 use tokio::sync::watch;
+
+use crate::metrics::Metrics;
 
 /// Notes by reason and subject, such as a resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,6 +37,11 @@ impl Problems {
         self.0.is_empty()
     }
 
+    /// The reason of each note.
+    fn reasons(&self) -> impl Iterator<Item = &'static str> {
+        self.0.keys().map(|(reason, _)| *reason)
+    }
+
     /// A note with this reason.
     #[cfg(test)]
     pub(crate) fn get(&self, reason: &str) -> Option<String> {
@@ -46,12 +54,19 @@ pub(crate) fn set(sender: &watch::Sender<Problems>, problems: Problems) {
     sender.send_if_modified(|old| std::mem::replace(old, problems) != *old);
 }
 
-/// Reports problems as events of the node, each once while it stays the same. A task of its own: an event is slow while the API server
-/// is away.
-pub(crate) async fn report(node: String, events: Events, mut problems: watch::Receiver<Problems>) {
+/// Counts problems, and reports them as events of the node, each once while it stays the same. A task of its own: an event is slow while
+/// the API server is away.
+pub(crate) async fn report(
+    node: String,
+    events: Events,
+    metrics: Arc<Metrics>,
+    mut problems: watch::Receiver<Problems>,
+) {
+    let mut counted = Counted { node: node.clone(), metrics, problems: Problems::default() };
     let mut reported = Problems::default();
     while problems.changed().await.is_ok() {
         let now = problems.borrow_and_update().clone();
+        counted.set(now.clone());
         for (key, note) in now.0.iter().filter(|(key, note)| reported.0.get(*key) != Some(*note)) {
             let (reason, _) = key;
             tracing::warn!(%node, %reason, "{note}");
@@ -59,6 +74,26 @@ pub(crate) async fn report(node: String, events: Events, mut problems: watch::Re
             events.record(&regarding, warning, reason, "Offer", note).await;
         }
         reported = now;
+    }
+}
+
+/// Problems in the metrics. They are no more the agent's when it serves the node no more.
+struct Counted {
+    node: String,
+    metrics: Arc<Metrics>,
+    problems: Problems,
+}
+
+impl Counted {
+    fn set(&mut self, now: Problems) {
+        self.metrics.problems(&self.node, self.problems.reasons(), now.reasons());
+        self.problems = now;
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.set(Problems::default());
     }
 }
 

@@ -140,6 +140,9 @@ pub const LABEL_MODE: &str = "octavo.dev/mode";
 pub const MODE_NONE: &str = "none";
 /// Metric of the agent with the labels `node` and `mode`: 1 for the mode in which the node is.
 pub const NODE_MODE_METRIC: &str = "octavo_agent_node_mode";
+/// Metric of the agent with the labels `node` and `reason`: how much keeps the node from being as its settings ask. The reasons are those
+/// of the node's events.
+pub const NODE_PROBLEMS_METRIC: &str = "octavo_agent_node_problems";
 /// Node label with the name of the device plugin's config, as of NVIDIA's device plugin.
 pub const LABEL_PLUGIN_CONFIG: &str = "nvidia.com/device-plugin.config";
 

@@ -57,6 +57,11 @@ pub const SECTIONS: &[Section] = &[
     Section { title: "Scheduler: failed writes", note: "", reasons: scheduler::FAILURES },
 ];
 
+/// The reasons of events of nodes.
+pub fn node_reasons() -> &'static [Reason] {
+    agent::NODES
+}
+
 /// The page `docs/reference/reasons.md`.
 pub fn reference() -> String {
     let mut page = String::from(

@@ -5,11 +5,13 @@
 //! | `facts` | reads [`Facts`] from the API server |
 //! | `checks` | pure functions from facts to findings |
 //! | `domains` | facts and checks of `ComputeDomains` |
+//! | `node_problems` | what the agents say of their nodes |
 //! | `probe` | runs a pod on each node: checks of the host that only a container sees |
 
 mod checks;
 mod domains;
 mod facts;
+mod node_problems;
 mod probe;
 #[cfg(test)]
 mod tests;
@@ -22,6 +24,7 @@ use serde::Serialize;
 pub use checks::check;
 pub use domains::DomainFacts;
 pub use facts::{AgentPod, DeviceTaint, Facts, GPU_LABELS, GpuNode, read};
+pub use node_problems::NodeProblem;
 pub use probe::{ProbeOptions, probe};
 
 /// Findings about a cluster.

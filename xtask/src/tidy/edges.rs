@@ -55,7 +55,7 @@ const ALLOWED: [(&str, &[&str]); 38] = [
     ("scheduler", &["api", "cel", "dra", "engine", "kube-io"]),
     ("imex-daemon", &["api", "kube-io"]),
     ("mps-daemon", &["gpu", "node"]),
-    ("view", &["api", "dra", "engine", "kube-io", "term"]),
+    ("view", &["api", "dra", "engine", "kube-io", "migration", "term"]),
     ("install", &["api", "migration", "view"]),
     ("validate", &["api", "gpu", "term", "view"]),
     ("fake-gpu", &["machine"]),

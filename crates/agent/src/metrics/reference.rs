@@ -31,6 +31,7 @@ fn touch_all(metrics: &Metrics) {
     metrics.driver_failure("");
     metrics.missing_feature("", "", false);
     metrics.in_mode("", None);
+    metrics.problems("", [""], []);
     metrics.registered(DraDriver::GPU, "", false);
     metrics.plugin.listed("", "", 0, 0);
     metrics.plugin.allocated("", "", true);

@@ -43,7 +43,8 @@ impl NodeAgent {
         let problems = || {
             let (problems, changes) = watch::channel(Problems::default());
             let node = self.config.node_name.clone();
-            period.spawn(problems::report(node, events.clone(), changes));
+            let metrics = Arc::clone(&self.shared.metrics);
+            period.spawn(problems::report(node, events.clone(), metrics, changes));
             problems
         };
         let nothing = self.config.mig_manager.is_none().then(ClosedParts::default);

@@ -227,6 +227,7 @@ impl NodeAgent {
         period: &ActivePeriod,
     ) {
         let node = self.config.node_name.clone();
+        let metrics = Arc::clone(&self.shared.metrics);
         let mut snapshots = self.snapshots.clone();
         snapshots.mark_changed();
         period.spawn(async move {
@@ -240,6 +241,10 @@ impl NodeAgent {
                     }
                     Ok(()) = notes.changed() => {
                         let new = notes.borrow_and_update().clone();
+                        let reasons = |notes: &BTreeSet<Note>| {
+                            notes.iter().map(|note| note.reason).collect::<Vec<_>>()
+                        };
+                        metrics.problems(&node, reasons(&reported), reasons(&new));
                         pool::record_notes(&node, &events, &reported, &new).await;
                         reported = new;
                     }

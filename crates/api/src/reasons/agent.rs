@@ -133,7 +133,7 @@ pub(super) const NODES: &[Reason] = &[
         "ModeLabelInvalid",
         EVENT,
         "The node's label `octavo.dev/mode` is invalid and ignored.",
-        "Correct the label: `dra` or `device-plugin`.",
+        "Correct the label: `dra`, `device-plugin` or `none`.",
     ),
     row(
         "ModeWaits",

@@ -119,6 +119,34 @@ async fn a_real_node_is_validated_in_both_modes_and_nothing_is_left() {
     );
     assert_eq!(states(node), ["ready"; 4], "{report:#}");
     nothing_is_left(&testbed, "octavo-system").await;
+    the_doctor_knows_the_mode(&testbed).await;
+}
+
+/// A node of the agent's device plugin has no fault. A wrong label is one while the agent says so.
+async fn the_doctor_knows_the_mode(testbed: &Testbed) {
+    let nodes: Api<Node> = Api::all(testbed.client.clone());
+    let label = |mode: &str| {
+        let patch = Patch::Merge(json!({"metadata": {"labels": {"octavo.dev/mode": mode}}}));
+        let nodes = nodes.clone();
+        async move { nodes.patch(REAL, &PatchParams::default(), &patch).await.unwrap() }
+    };
+    let findings = || {
+        let report = json_of(&testbed.octavo(&["doctor", REAL, "-o", "json"]), 0);
+        let findings = report["findings"].as_array().unwrap().clone();
+        let of_node = |finding: &Value| finding["subject"] == format!("node {REAL}");
+        findings.into_iter().filter(of_node).map(|it| it["problem"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(findings().collect::<Vec<_>>(), [""; 0]);
+    label("both").await;
+    eventually("the doctor names the label", || async {
+        findings().any(|problem| problem.starts_with("ModeLabelInvalid")).then_some(())
+    })
+    .await;
+    label("device-plugin").await;
+    eventually("the doctor has nothing to say", || async {
+        (findings().count() == 0).then_some(())
+    })
+    .await;
 }
 
 /// The runtime cannot run the program of the agent's CDI hooks.

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use octavo_api::names::{
-    CLASS_GPU, CLASS_MIG, DRIVER_RELEASED, MISSING_MODULE_PREFIX, OWNER_OCTAVO,
-    TAINT_DRIVER_UNAVAILABLE, TAINT_FABRIC, TAINT_FOREIGN_MIG, TAINT_GPU_LOST,
+    CLASS_GPU, CLASS_MIG, DRIVER_RELEASED, LABEL_MODE, MISSING_MODULE_PREFIX, MODE_NONE,
+    OWNER_OCTAVO, TAINT_DRIVER_UNAVAILABLE, TAINT_FABRIC, TAINT_FOREIGN_MIG, TAINT_GPU_LOST,
     TAINT_RECOVERY_ACTION, TAINT_WITHDRAWN, TAINT_XID,
 };
 
 use super::facts::{DeviceTaint, Facts, GpuNode, POLICIES};
-use super::{Checked, Finding, domains, node};
+use super::{Checked, Finding, domains, node, node_problems};
 
 /// The oldest Kubernetes that is served, and the oldest with shares and dynamic MIG.
 const OLDEST: (u32, u32) = (1, 34);
@@ -29,6 +29,8 @@ pub fn check(facts: &Facts) -> Checked {
         findings.extend(objects(facts));
         findings.extend(facts.nodes.iter().flat_map(|(name, found)| of_node(facts, name, found)));
         findings.extend(agents(facts));
+        findings.extend(others(facts));
+        findings.extend(node_problems::check(facts));
         let (found, words) = domains::check(facts);
         findings.extend(found);
         compute_domains = words;
@@ -118,7 +120,23 @@ fn of_node(facts: &Facts, name: &str, found: &GpuNode) -> Vec<Finding> {
     }
     let has_agent =
         facts.unread.contains("pods") || facts.agents.iter().any(|agent| agent.node == name);
+    let counts = !found.plugin_resources.is_empty();
     match (found.devices, has_agent) {
+        // It leaves Octavo, and so has no GPU on offer.
+        (_, true) if found.mode.as_deref() == Some(MODE_NONE) => findings.push(Finding::warning(
+            &subject,
+            format!("it offers no GPU: its label {LABEL_MODE} is {MODE_NONE}"),
+            &format!("kubectl label node {name} {LABEL_MODE}- gives it the mode of the chart's agent.mode"),
+        )),
+        // A device plugin of the agent: slices have no devices then.
+        (None | Some(0), true) if counts => {}
+        (None | Some(0), true) if found.mode.as_deref() == Some("device-plugin") => {
+            findings.push(Finding::error(
+                &subject,
+                "its agent lists no GPU to the kubelet",
+                "read the agent's log, and the node's events: kubectl describe node NODE",
+            ));
+        }
         (None, false) => findings.push(Finding::error(
             &subject,
             "no agent runs here, so its GPUs are not published",
@@ -131,8 +149,9 @@ fn of_node(facts: &Facts, name: &str, found: &GpuNode) -> Vec<Finding> {
         )),
         (Some(0), _) if !found.is_incomplete => findings.push(Finding::error(
             &subject,
-            "its agent publishes an empty pool: the driver does not answer, or has no GPU",
-            "run nvidia-smi on the node; a released driver returns with `octavo driver resume NODE`",
+            "its agent publishes an empty pool: the driver does not answer, has no GPU, or the node's mode changes",
+            "run nvidia-smi on the node; a released driver returns with `octavo driver resume NODE`; an event \
+             ModeWaits names what a change of the mode waits for",
         )),
         (Some(_), _) => {}
     }
@@ -143,7 +162,7 @@ fn of_node(facts: &Facts, name: &str, found: &GpuNode) -> Vec<Finding> {
             "read the agent's log; the agent writes missing slices again",
         ));
     }
-    if found.devices.is_some() && !found.plugin_resources.is_empty() {
+    if found.devices.is_some_and(|devices| devices > 0) && counts {
         let names = found.plugin_resources.iter().cloned().collect::<Vec<_>>().join(", ");
         findings.push(Finding::error(
             &subject,
@@ -226,6 +245,22 @@ fn agents(facts: &Facts) -> Vec<Finding> {
         Finding::error(&subject, problem, &remedy)
     });
     findings.collect()
+}
+
+/// Pods beside the agents: MPS daemons that do not run, and other programs that offer the same GPUs.
+fn others(facts: &Facts) -> Vec<Finding> {
+    let mps = facts.sick_mps_pods.iter().map(|pod| {
+        let (namespace, name) = pod.name.split_once('/').unwrap_or_default();
+        let why = pod.trouble.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+        let problem = format!("the pod {} of MPS daemons is not ready{why}", pod.name);
+        Finding::error(&node(&pod.node), problem, &format!("kubectl logs -n {namespace} {name}"))
+    });
+    let rivals = facts.rivals.iter().map(|rival| {
+        let problem = format!("{} runs here, too: {}", rival.what, rival.pod);
+        let remedy = "end it on this node, as `octavo migrate plan` says, or keep the agent off the node (agent.nodeSelector)";
+        Finding::error(&node(&rival.node), problem, remedy)
+    });
+    mps.chain(rivals).collect()
 }
 
 /// The number that a version begins with.

@@ -9,11 +9,13 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
-use octavo_api::names::{LABEL_GPU_PRESENT, LABEL_OWNER};
+use octavo_api::names::{LABEL_GPU_PRESENT, LABEL_MODE, LABEL_OWNER};
 use octavo_dra::AttributeValue;
 use octavo_dra::slice::Device;
+use octavo_migration::plan::{Component, component};
 
 use super::domains::{self, DomainFacts};
+use super::node_problems::{self, NodeProblem};
 use crate::error::ViewError;
 use crate::fetch::list;
 use crate::pod_trouble;
@@ -59,6 +61,12 @@ pub struct Facts {
     pub agents: Vec<AgentPod>,
     /// Whether a pod of Octavo's scheduler is ready, or its lease has a holder.
     pub has_scheduler: bool,
+    /// What the agents say of their nodes.
+    pub problems: Vec<NodeProblem>,
+    /// Pods of MPS daemons that are not ready: namespace and name, node, and why.
+    pub sick_mps_pods: Vec<AgentPod>,
+    /// Pods of NVIDIA's or HAMi's stack that offer GPUs, on nodes with an agent: what they are, namespace and name, and node.
+    pub rivals: Vec<Rival>,
     /// What is known of `ComputeDomains`.
     pub domains: DomainFacts,
 }
@@ -72,6 +80,8 @@ pub struct GpuNode {
     pub is_ready: bool,
     /// The runtime, as in `containerd://2.1.0`.
     pub runtime: String,
+    /// How it offers its GPUs, by its label.
+    pub mode: Option<String>,
     /// The scheduler that owns its devices, by its label.
     pub owner: Option<String>,
     /// Extended resources of a device plugin.
@@ -95,6 +105,17 @@ pub struct DeviceTaint {
     pub key: String,
     /// Its value.
     pub value: String,
+}
+
+/// A pod of another stack that offers the GPUs of a node with an agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rival {
+    /// What it is.
+    pub what: &'static str,
+    /// Namespace and name.
+    pub pod: String,
+    /// Its node.
+    pub node: String,
 }
 
 /// A pod of an agent.
@@ -156,6 +177,7 @@ pub async fn read(client: &Client) -> Result<Facts, ViewError> {
     for pod in facts.readable("pods", pods)? {
         match pod.labels().get(COMPONENT).map(String::as_str) {
             Some("agent") => facts.agents.push(agent(&pod)),
+            Some("mps-daemon") if !is_ready(&pod) => facts.sick_mps_pods.push(agent(&pod)),
             Some("scheduler") => facts.has_scheduler |= is_ready(&pod),
             _ => {}
         }
@@ -168,8 +190,39 @@ pub async fn read(client: &Client) -> Result<Facts, ViewError> {
         let mut holders = lease.into_iter().filter_map(|lease| lease.spec?.holder_identity);
         facts.has_scheduler = holders.any(|holder| !holder.is_empty());
     }
+    read_rivals(client, &mut facts).await?;
+    node_problems::read(client, &mut facts).await?;
     domains::read(client, &mut facts).await?;
     Ok(facts)
+}
+
+/// Reads which nodes with an agent have another program that offers their GPUs.
+async fn read_rivals(client: &Client, facts: &mut Facts) -> Result<(), ViewError> {
+    let nodes: BTreeSet<String> = facts.agents.iter().map(|agent| agent.node.clone()).collect();
+    if nodes.is_empty() {
+        return Ok(());
+    }
+    let pods = list("pods", &Api::<Pod>::all(client.clone()), ListParams::default()).await;
+    for pod in facts.readable("pods", pods)? {
+        facts.rivals.extend(rival(&pod, &nodes));
+    }
+    facts.rivals.sort();
+    Ok(())
+}
+
+fn rival(pod: &Pod, nodes: &BTreeSet<String>) -> Option<Rival> {
+    let node = pod.spec.as_ref()?.node_name.clone().filter(|node| nodes.contains(node))?;
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    if matches!(phase, Some("Succeeded" | "Failed")) {
+        return None;
+    }
+    let part = component(&serde_json::to_value(pod).ok()?)?;
+    let offers = matches!(
+        part,
+        Component::DevicePlugin | Component::DraDriver | Component::HamiDevicePlugin
+    );
+    let pod = format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
+    offers.then(|| Rival { what: part.name(), pod, node })
 }
 
 impl Facts {
@@ -200,6 +253,7 @@ fn policy(policy: &ValidatingAdmissionPolicy) -> (String, String) {
 fn gpu_node(node: Node) -> GpuNode {
     let has = |label: &&str| node.labels().get(*label).is_some_and(|value| value == "true");
     let is_labelled = GPU_LABELS.iter().any(has);
+    let mode = node.labels().get(LABEL_MODE).cloned();
     let owner = node.labels().get(LABEL_OWNER).filter(|owner| !owner.is_empty()).cloned();
     let status = node.status.unwrap_or_default();
     let info = status.node_info.unwrap_or_default();
@@ -213,6 +267,7 @@ fn gpu_node(node: Node) -> GpuNode {
         is_labelled,
         is_ready: status.conditions.iter().flatten().any(|c| is_ready(&c.type_, &c.status)),
         runtime: info.container_runtime_version,
+        mode,
         owner,
         plugin_resources: resources.map(|(name, _)| name).collect(),
         ..GpuNode::default()

@@ -1,4 +1,5 @@
-use super::facts::{AgentPod, DeviceTaint, Facts, GpuNode, POLICIES};
+use super::facts::{AgentPod, DeviceTaint, Facts, GpuNode, POLICIES, Rival};
+use super::node_problems::NodeProblem;
 use super::probe::not_started;
 use super::{Checked, DoctorReport, Severity, check};
 
@@ -99,6 +100,56 @@ fn each_fault_of_a_cluster_is_one_finding() {
 }
 
 #[test]
+fn a_node_of_the_agent_s_device_plugin_has_no_findings() {
+    let counts = |facts: &mut Facts| {
+        for node in facts.nodes.values_mut() {
+            node.devices = Some(0);
+            node.plugin_resources.insert("nvidia.com/gpu".to_owned());
+        }
+    };
+    assert_eq!(found(counts), []);
+}
+
+fn problem(facts: &mut Facts, reason: &str, is_confirmed: bool) {
+    let (node, reason, note) = ("a".to_owned(), reason.to_owned(), "words".to_owned());
+    facts.problems = vec![NodeProblem { node, reason, note, is_confirmed }];
+}
+
+#[test]
+fn what_runs_beside_an_agent_and_what_it_says_are_findings() {
+    let check =
+        |change: fn(&mut Facts), severity, words| check_one(change, severity, "node a", words);
+    let pod = || AgentPod {
+        name: "octavo-system/octavo-mps-daemon-x".to_owned(),
+        node: "a".to_owned(),
+        trouble: Some("CrashLoopBackOff".to_owned()),
+        ..AgentPod::default()
+    };
+    check_one(
+        |facts| facts.sick_mps_pods = vec![pod()],
+        Severity::Error,
+        "node a",
+        "CrashLoopBackOff",
+    );
+    let rival = |facts: &mut Facts| {
+        let (what, pod, node) = ("NVIDIA's device plugin", "ns/p".to_owned(), "a".to_owned());
+        facts.rivals = vec![Rival { what, pod, node }];
+    };
+    check(rival, Severity::Error, "NVIDIA's device plugin runs here, too: ns/p");
+    check(
+        |facts| problem(facts, "PluginConfigInvalid", true),
+        Severity::Error,
+        "PluginConfigInvalid: words",
+    );
+    check(
+        |facts| problem(facts, "PluginConfigInvalid", false),
+        Severity::Warning,
+        "could not be asked",
+    );
+    check(|facts| problem(facts, "ModeWaits", true), Severity::Warning, "ModeWaits: words");
+}
+
+#[test]
 fn each_fault_of_a_node_is_one_finding() {
     let of_node = |change: fn(&mut GpuNode), severity, words| {
         let change = |facts: &mut Facts| facts.nodes.values_mut().for_each(change);
@@ -112,7 +163,15 @@ fn each_fault_of_a_node_is_one_finding() {
     error(|node| node.owner = Some("octavo".to_owned()), "Octavo's scheduler");
     let plugin = |node: &mut GpuNode| _ = node.plugin_resources.insert("nvidia.com/gpu".to_owned());
     error(plugin, "a device plugin serves nvidia.com/gpu");
+    error(
+        |node| (node.devices, node.mode) = (Some(0), Some("device-plugin".to_owned())),
+        "lists no GPU to the kubelet",
+    );
     let warning = |change, words| of_node(change, Severity::Warning, words);
+    warning(
+        |node| (node.devices, node.mode) = (Some(0), Some("none".to_owned())),
+        "its label octavo.dev/mode is none",
+    );
     warning(|node| node.runtime = "containerd://1.7.27".to_owned(), "enable_cdi");
     let taint = |node: &mut GpuNode| {
         let (device, key) = ("gpu-3".to_owned(), "gpu.nvidia.com/xid".to_owned());
