@@ -1,10 +1,11 @@
 //! The thread that uses a node's driver: it reads the GPUs, waits for events, and tracks unhealthy GPUs.
 //!
 //! Driver calls may block for any time, so they run on their own thread and never block the runtime. While all GPUs are
-//! healthy, the thread sleeps in the driver's event wait. It also polls occasionally, since some changes cause no
-//! event. Changes of MIG by hand are such changes: a check of a few calls finds them soon and causes a poll. A driver
-//! that stops answering, for example after an upgrade, is closed and reopened.
+//! healthy, the thread sleeps; another one waits in the driver for events. It also polls occasionally, since some changes
+//! cause no event. Changes of MIG by hand are such changes: a check of a few calls finds them soon and causes a poll. A
+//! driver that stops answering, for example after an upgrade, is closed and reopened.
 
+mod event_thread;
 mod no_events;
 mod release;
 mod requests;
@@ -15,15 +16,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use octavo_gpu::{
-    Driver, DriverError, DriverHandle, EventStream, Gpu, GpuEvent, GpuEventKind, GpuHealth,
-    Inventory, UnreadableGpu,
+    Driver, DriverError, DriverHandle, Gpu, GpuEvent, GpuEventKind, GpuHealth, Inventory,
+    UnreadableGpu,
 };
 use octavo_kube_io::Backoff;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use no_events::NoEvents;
-pub(crate) use requests::MonitorRequests;
+use event_thread::{Subscriptions, Wakeup};
+pub(crate) use requests::{MonitorRequests, RereadRequest};
 
 use crate::health::{GpuHealthTracker, Health, HealthReading};
 use crate::metrics::Metrics;
@@ -246,8 +247,10 @@ impl Monitor {
 
     /// Handles events until `stop`, or until the driver is to be released.
     fn listen(&mut self, driver: &dyn Driver) -> Result<(), DriverError> {
-        let mut events = self.subscribe(driver)?;
-        let mut poll_at = Instant::now() + self.poll_delay(&*events);
+        let sender = self.requests.sender.clone();
+        let mut events = Subscriptions::new(&sender);
+        events.renew(driver, self.gpus.keys())?;
+        let mut poll_at = Instant::now() + self.poll_delay(events.unmonitored());
         let mut mig_check_at = Instant::now() + MIG_CHECK_INTERVAL;
         let mut alive_check_at = Instant::now() + ALIVE_CHECK_INTERVAL;
         let mut was_alive = true;
@@ -257,11 +260,11 @@ impl Monitor {
             }
             let wake_at = poll_at.min(mig_check_at).min(alive_check_at);
             let timeout = wake_at.saturating_duration_since(Instant::now());
-            let event = events.wait(timeout.min(RELEASE_CHECK_INTERVAL))?;
+            let woken = events.wait(&self.requests.inbox, timeout.min(RELEASE_CHECK_INTERVAL))?;
             if self.stop.is_cancelled() || self.is_to_release() {
                 return Ok(());
             }
-            if let Some(event) = &event {
+            if let Some(Wakeup::Event(event)) = &woken {
                 self.handle(driver, event);
                 if self.is_sick() {
                     self.backoff.reset();
@@ -270,9 +273,7 @@ impl Monitor {
             }
             // What was registered for the GPU's events may be gone, and its minor number another.
             let is_stale = driver.mig_mode_changes() != self.mode_changes;
-            let is_asked = self.requests.rereads.has_changed().unwrap_or_default();
-            if is_stale || is_asked {
-                self.requests.rereads.mark_unchanged();
+            if is_stale || matches!(woken, Some(Wakeup::Reread)) {
                 poll_at = Instant::now();
             }
             if alive_check_at <= Instant::now() {
@@ -307,9 +308,9 @@ impl Monitor {
                     || self.sick() != sick
                     || self.snapshot.inventory != known
                 {
-                    events = self.subscribe(driver)?;
+                    events.renew(driver, self.gpus.keys())?;
                 }
-                poll_at = Instant::now() + self.poll_delay(&*events);
+                poll_at = Instant::now() + self.poll_delay(events.unmonitored());
             }
             self.publish();
         }
@@ -329,26 +330,15 @@ impl Monitor {
         self.snapshot.missing_module = missing;
     }
 
-    fn subscribe(&self, driver: &dyn Driver) -> Result<Box<dyn EventStream>, DriverError> {
-        match driver.events() {
-            Err(DriverError::NotSupported { .. } | DriverError::Missing { .. }) => {
-                tracing::warn!(node = %self.node, "the driver tells no events: GPUs are only polled");
-                let deaf = self.gpus.keys().cloned().collect();
-                Ok(Box::new(NoEvents { deaf }))
-            }
-            other => other,
-        }
-    }
-
     /// Delay until the next poll without an event.
-    fn poll_delay(&mut self, events: &dyn EventStream) -> Duration {
+    fn poll_delay(&mut self, unmonitored: &[String]) -> Duration {
         if self.is_sick() {
             return self.backoff.next_delay();
         }
         let is_joining =
             |gpu: &Gpu| gpu.fabric.as_ref().is_some_and(|fabric| fabric.problem().is_some());
         let gpus = self.snapshot.inventory.iter().flat_map(|inventory| &inventory.gpus);
-        let is_cleaned_up = events.unmonitored().is_empty() && !gpus.into_iter().any(is_joining);
+        let is_cleaned_up = unmonitored.is_empty() && !gpus.into_iter().any(is_joining);
         if is_cleaned_up { HEALTHY_POLL_INTERVAL } else { MAX_POLL_DELAY }
     }
 

@@ -12,7 +12,7 @@ const MIG_NOTICE_TIME: Duration = Duration::from_secs(15);
 
 /// Requests that never ask for a read.
 fn requests(release: watch::Receiver<Option<bool>>) -> MonitorRequests {
-    MonitorRequests { release, rereads: watch::channel(0).1 }
+    MonitorRequests::new(release).0
 }
 
 struct Watched {
@@ -387,13 +387,12 @@ fn monitor() -> Monitor {
 fn gpus_are_asked_oftener_where_events_or_the_fabric_are_missing() {
     let mut monitor = monitor();
     monitor.adopt(crate::testing::inventory(1));
-    let all_received = NoEvents { deaf: Vec::new() };
-    assert_eq!(monitor.poll_delay(&all_received), HEALTHY_POLL_INTERVAL);
-    assert_eq!(monitor.poll_delay(&NoEvents { deaf: vec![uuid(0)] }), MAX_POLL_DELAY);
+    assert_eq!(monitor.poll_delay(&[]), HEALTHY_POLL_INTERVAL);
+    assert_eq!(monitor.poll_delay(&[uuid(0)]), MAX_POLL_DELAY);
     let mut joining = crate::testing::inventory(1);
     joining.gpus[0].fabric.as_mut().unwrap().state = FabricState::InProgress;
     monitor.adopt(joining);
-    assert_eq!(monitor.poll_delay(&all_received), MAX_POLL_DELAY);
+    assert_eq!(monitor.poll_delay(&[]), MAX_POLL_DELAY);
 }
 
 #[test]

@@ -21,7 +21,7 @@ use super::Shared;
 use super::node_settings::NodeSettings;
 use super::retry::retry_delays;
 use crate::config::{Mode, NodeConfig};
-use crate::monitor::{self, MonitorRequests, Opener, Snapshot};
+use crate::monitor::{self, MonitorRequests, Opener, RereadRequest, Snapshot};
 use crate::node::DraDriver;
 
 /// Time without an answer after which a newcomer reports readiness as standby. Only then does a rolling update end the
@@ -40,8 +40,8 @@ pub(super) struct NodeAgent {
     pub(super) reached: watch::Sender<Option<Mode>>,
     /// Whether the driver is to be released; `None` until the settings were read.
     pub(super) release: watch::Sender<Option<bool>>,
-    /// Grows when the GPUs are to be read again.
-    pub(super) reread: watch::Sender<u64>,
+    /// Has the GPUs read again.
+    pub(super) reread: RereadRequest,
     /// Time without an answer after which it reports readiness as standby.
     pub(super) standby_after: Duration,
 }
@@ -52,8 +52,7 @@ impl NodeAgent {
         let node = config.node_name.clone();
         let (metrics, stop) = (Arc::clone(&shared.metrics), shared.stop.clone());
         let (release, released) = watch::channel(None);
-        let (reread, rereads) = watch::channel(0);
-        let requests = MonitorRequests { release: released, rereads };
+        let (requests, reread) = MonitorRequests::new(released);
         let proc_root = config.paths.proc_root.clone();
         let modules = Box::new(move || {
             // A file that cannot be read is named where a claim is refused.
