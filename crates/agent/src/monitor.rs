@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use event_thread::{Subscriptions, Wakeup};
-pub(crate) use requests::{MonitorRequests, RereadRequest};
+pub(crate) use requests::{MonitorRequests, Waker};
 
 use crate::health::{GpuHealthTracker, Health, HealthReading};
 use crate::metrics::Metrics;
@@ -44,7 +44,7 @@ const MAX_POLL_DELAY: Duration = Duration::from_secs(30);
 const HEALTHY_POLL_INTERVAL: Duration = Duration::from_mins(10);
 /// Consecutive failed reads after which the driver counts as gone and is reopened.
 const MAX_FAILED_READS: u32 = 2;
-/// Longest time until a request to release the driver is seen.
+/// Interval of looks at requests to release the driver, while it is not open.
 const RELEASE_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Interval between attempts to open the driver.
 const REOPEN_INTERVAL: Duration = Duration::from_secs(2);
@@ -260,7 +260,7 @@ impl Monitor {
             }
             let wake_at = poll_at.min(mig_check_at).min(alive_check_at);
             let timeout = wake_at.saturating_duration_since(Instant::now());
-            let woken = events.wait(&self.requests.inbox, timeout.min(RELEASE_CHECK_INTERVAL))?;
+            let woken = events.wait(&self.requests.inbox, timeout)?;
             if self.stop.is_cancelled() || self.is_to_release() {
                 return Ok(());
             }

@@ -75,7 +75,7 @@ impl<'a> Subscriptions<'a> {
             }
             Ok(Message::Reread) => Ok(Some(Wakeup::Reread)),
             // Of an earlier subscription.
-            Ok(Message::Event(..)) | Err(RecvTimeoutError::Timeout) => Ok(None),
+            Ok(Message::Look | Message::Event(..)) | Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => {
                 // The monitor itself holds a sender.
                 thread::sleep(timeout);

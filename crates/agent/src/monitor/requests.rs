@@ -7,6 +7,8 @@ use tokio::sync::watch;
 
 /// What wakes the thread.
 pub(crate) enum Message {
+    /// What is asked for has changed, or the agent stops.
+    Look,
     /// The GPUs are to be read again.
     Reread,
     /// An event of the driver, or why there are none any more, with the number of the subscription.
@@ -22,22 +24,27 @@ pub(crate) struct MonitorRequests {
     pub(super) sender: Sender<Message>,
 }
 
-/// Asks the thread to read the GPUs again, soon.
+/// Wakes the thread. One that has ended hears nothing, and has no GPUs to read.
 #[derive(Clone, Debug)]
-pub(crate) struct RereadRequest(Sender<Message>);
+pub(crate) struct Waker(Sender<Message>);
 
 impl MonitorRequests {
-    /// Requests by a channel, and the end with which the GPUs are read again.
-    pub(crate) fn new(release: watch::Receiver<Option<bool>>) -> (Self, RereadRequest) {
+    /// Requests by a channel, and its other end.
+    pub(crate) fn new(release: watch::Receiver<Option<bool>>) -> (Self, Waker) {
         let (sender, inbox) = channel();
-        let reread = RereadRequest(sender.clone());
-        (Self { release, inbox, sender }, reread)
+        let waker = Waker(sender.clone());
+        (Self { release, inbox, sender }, waker)
     }
 }
 
-impl RereadRequest {
-    /// Asks for it. A thread that has ended has no GPUs to read.
-    pub(crate) fn send(&self) {
+impl Waker {
+    /// Has the GPUs read again.
+    pub(crate) fn reread(&self) {
         let _ = self.0.send(Message::Reread);
+    }
+
+    /// Has the thread look at what is asked for, and whether it is to end.
+    pub(crate) fn look(&self) {
+        let _ = self.0.send(Message::Look);
     }
 }

@@ -10,15 +10,11 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 /// Upper bound of the time until a MIG change by hand is noticed.
 const MIG_NOTICE_TIME: Duration = Duration::from_secs(15);
 
-/// Requests that never ask for a read.
-fn requests(release: watch::Receiver<Option<bool>>) -> MonitorRequests {
-    MonitorRequests::new(release).0
-}
-
 struct Watched {
     driver: TestDriver,
     snapshots: watch::Receiver<Snapshot>,
     release: watch::Sender<Option<bool>>,
+    waker: Waker,
     stop: CancellationToken,
 }
 
@@ -32,10 +28,15 @@ impl Watched {
         let stop = CancellationToken::new();
         let metrics = Arc::new(Metrics::new(&mut Registry::default()));
         let (release, released) = watch::channel(Some(false));
+        let (requests, waker) = MonitorRequests::new(released);
         let snapshots =
-            start("node", open, Box::new(|| None), requests(released), metrics, stop.clone())
-                .unwrap();
-        Self { driver, snapshots, release, stop }
+            start("node", open, Box::new(|| None), requests, metrics, stop.clone()).unwrap();
+        Self { driver, snapshots, release, waker, stop }
+    }
+
+    fn set_release(&self, wanted: bool) {
+        self.release.send_replace(Some(wanted));
+        self.waker.look();
     }
 
     async fn until(&mut self, what: impl FnMut(&Snapshot) -> bool) -> Snapshot {
@@ -153,7 +154,8 @@ async fn a_kernel_module_that_goes_or_comes_is_noticed() {
     let metrics = Arc::new(Metrics::new(&mut Registry::default()));
     let (_release, released) = watch::channel(Some(false));
     let open: Opener = Box::new(move || Ok(Arc::new(driver.clone())));
-    let mut snapshots = start("node", open, modules, requests(released), metrics, stop).unwrap();
+    let mut snapshots =
+        start("node", open, modules, MonitorRequests::new(released).0, metrics, stop).unwrap();
     let mut until = async |missing| {
         let wanted = snapshots.wait_for(|snapshot| {
             snapshot.inventory.is_some() && snapshot.missing_module == missing
@@ -288,7 +290,7 @@ async fn a_released_driver_is_closed_within_a_second_and_not_opened_before_it_is
     watched.until(|snapshot| snapshot.inventory.is_some()).await;
     watched.listeners(1).await;
     let begin = Instant::now();
-    watched.release.send_replace(Some(true));
+    watched.set_release(true);
     let released = watched.until(|snapshot| snapshot.health.len() == 2).await;
     assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
     assert!(released.driver.get().is_none() && open_now.lock().unwrap().upgrade().is_none());
@@ -297,7 +299,7 @@ async fn a_released_driver_is_closed_within_a_second_and_not_opened_before_it_is
     // A driver that is unloaded meanwhile is not looked for.
     tokio::time::sleep(2 * RELEASE_CHECK_INTERVAL).await;
     assert!(open_now.lock().unwrap().upgrade().is_none());
-    watched.release.send_replace(Some(false));
+    watched.set_release(false);
     watched.until(|snapshot| snapshot.health.is_empty() && snapshot.driver.get().is_some()).await;
 }
 
@@ -309,8 +311,15 @@ async fn a_driver_that_is_to_be_released_from_the_start_is_never_opened() {
     let (release, released) = watch::channel(None);
     let opened = driver.clone();
     let open: Opener = Box::new(move || Ok(Arc::new(opened.clone())));
-    let mut snapshots =
-        start("node", open, Box::new(|| None), requests(released), metrics, stop.clone()).unwrap();
+    let mut snapshots = start(
+        "node",
+        open,
+        Box::new(|| None),
+        MonitorRequests::new(released).0,
+        metrics,
+        stop.clone(),
+    )
+    .unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(driver.reads(), 0, "the settings are not read yet");
     release.send_replace(Some(true));
@@ -373,7 +382,7 @@ fn monitor() -> Monitor {
         node: "node".to_owned(),
         modules: Box::new(|| None),
         mode_changes: 0,
-        requests: requests(watch::channel(Some(false)).1),
+        requests: MonitorRequests::new(watch::channel(Some(false)).1).0,
         metrics: Arc::new(Metrics::new(&mut Registry::default())),
         stop: CancellationToken::new(),
         sender: watch::channel(Snapshot::default()).0,

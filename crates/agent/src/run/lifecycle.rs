@@ -78,17 +78,23 @@ impl NodeAgent {
     /// Follows the node's settings, whether this agent serves the node or not: each agent of a node has the driver open.
     fn follow_settings(&self, client: Client) {
         let (release, mut read) = (self.release.clone(), self.settings.subscribe());
+        let waker = self.waker.clone();
         let relay = async move {
             while read.changed().await.is_ok() {
                 let is_released = read.borrow_and_update().as_ref().map(|read| read.is_released);
-                release.send_if_modified(|old| std::mem::replace(old, is_released) != is_released);
+                if release
+                    .send_if_modified(|old| std::mem::replace(old, is_released) != is_released)
+                {
+                    waker.look();
+                }
             }
         };
         let follow = node_settings::follow(client, Arc::clone(&self.config), self.settings.clone());
-        let stop = self.shared.stop.clone();
+        let (stop, at_end) = (self.shared.stop.clone(), self.waker.clone());
         self.shared.tasks.spawn(async move {
             let both = async { tokio::join!(Box::pin(follow), relay) };
             stop.run_until_cancelled(both).await;
+            at_end.look();
         });
     }
 }

@@ -27,7 +27,7 @@ use crate::device_plugin::{self, PluginState};
 use crate::devices::needs_reset;
 use crate::gpu_mode::ChangeError;
 use crate::mig_layout::{Change, ClosedParts, LayoutError, NamedLayout, change, layout};
-use crate::monitor::{RereadRequest, Snapshot};
+use crate::monitor::{Snapshot, Waker};
 use crate::pause::sleep_for;
 use crate::problems::{self, Problems};
 
@@ -56,7 +56,7 @@ pub(super) struct MigManager {
     pub(super) reached: watch::Receiver<Option<Mode>>,
     /// Parts of GPUs that are about to change; `None` until that is known.
     pub(super) closed: watch::Sender<Option<ClosedParts>>,
-    pub(super) reread: RereadRequest,
+    pub(super) waker: Waker,
     pub(super) problems: watch::Sender<Problems>,
     /// Changes that the driver refused, by UUID: when, and why.
     pub(super) refused: BTreeMap<String, (Change, Instant, String)>,
@@ -343,7 +343,7 @@ impl MigManager {
         );
         let changed = self.claims.change_gpu(gpu.clone(), change.clone()).await;
         // The next step sees what the driver has now.
-        self.reread.send();
+        self.waker.reread();
         match changed {
             Ok(()) | Err(ChangeError::Stale) => progress.is_changing = true,
             Err(ChangeError::Closed) => {

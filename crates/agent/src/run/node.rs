@@ -21,7 +21,7 @@ use super::Shared;
 use super::node_settings::NodeSettings;
 use super::retry::retry_delays;
 use crate::config::{Mode, NodeConfig};
-use crate::monitor::{self, MonitorRequests, Opener, RereadRequest, Snapshot};
+use crate::monitor::{self, MonitorRequests, Opener, Snapshot, Waker};
 use crate::node::DraDriver;
 
 /// Time without an answer after which a newcomer reports readiness as standby. Only then does a rolling update end the
@@ -40,8 +40,8 @@ pub(super) struct NodeAgent {
     pub(super) reached: watch::Sender<Option<Mode>>,
     /// Whether the driver is to be released; `None` until the settings were read.
     pub(super) release: watch::Sender<Option<bool>>,
-    /// Has the GPUs read again.
-    pub(super) reread: RereadRequest,
+    /// Wakes the driver's thread.
+    pub(super) waker: Waker,
     /// Time without an answer after which it reports readiness as standby.
     pub(super) standby_after: Duration,
 }
@@ -52,7 +52,7 @@ impl NodeAgent {
         let node = config.node_name.clone();
         let (metrics, stop) = (Arc::clone(&shared.metrics), shared.stop.clone());
         let (release, released) = watch::channel(None);
-        let (requests, reread) = MonitorRequests::new(released);
+        let (requests, waker) = MonitorRequests::new(released);
         let proc_root = config.paths.proc_root.clone();
         let modules = Box::new(move || {
             // A file that cannot be read is named where a claim is refused.
@@ -63,7 +63,7 @@ impl NodeAgent {
             .with_context(|| format!("cannot start the driver's thread of node {node}"))?;
         let (config, standby_after) = (Arc::new(config), STANDBY_AFTER);
         let (settings, reached) = (watch::channel(None).0, watch::channel(None).0);
-        Ok(Self { config, shared, snapshots, settings, reached, release, reread, standby_after })
+        Ok(Self { config, shared, snapshots, settings, reached, release, waker, standby_after })
     }
 
     pub(super) async fn connect(&self) -> Client {

@@ -134,7 +134,7 @@ impl NodeAgent {
                 snapshots: self.snapshots.clone(),
                 reached: self.reached.subscribe(),
                 closed,
-                reread: self.reread.clone(),
+                waker: self.waker.clone(),
                 problems: problems(),
                 refused: BTreeMap::new(),
                 closed_at: Instant::now(),
