@@ -6,12 +6,12 @@ mod certificates;
 mod collector;
 mod identity;
 mod leader;
-mod listener;
 mod server;
 mod slices;
 mod templates;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use kube::Client;
 use octavo_kube_io::admin::Readiness;
-use tokio::net::TcpListener;
+use octavo_kube_io::listener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -74,7 +74,7 @@ pub(super) async fn start(config: &Config, parts: Parts<'_>) -> anyhow::Result<T
     tokio::spawn(async move { keeping.run_until_cancelled(Box::pin(keeper.run())).await });
 
     let address = settings.address()?;
-    let listener = TcpListener::bind(address).await.with_context(|| {
+    let listener = listener::bind(address).await.with_context(|| {
         format!(
             "cannot listen on {address} for the webhook; choose another with `translation.listen`"
         )

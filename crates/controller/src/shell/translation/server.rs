@@ -4,20 +4,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::body::{Body, to_bytes};
+use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use octavo_kube_io::listener::LimitedListener;
 use octavo_migration::{ModelSource, Models, Options};
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::identity::Identity;
-use super::listener::TlsListener;
 use super::templates::{TemplateError, Templates};
+use super::tls::TlsListener;
 use crate::metrics::Metrics;
 use crate::translation::review::{
     Answer, Decision, Request, Review, decide, refusal_text, warnings,
@@ -25,8 +26,14 @@ use crate::translation::review::{
 
 /// Path of the webhook, as in the chart's `MutatingWebhookConfiguration`.
 const PATH: &str = "/translate";
-/// Bytes of a question at most. An API server takes objects of 3 MiB.
-const MAX_BYTES: usize = 8 << 20;
+/// Bytes of a question at most: an API server takes objects of 3 MiB, and says a few more things.
+const MAX_BYTES: usize = (3 << 20) + (256 << 10);
+/// The same with the headers, encrypted.
+const MAX_REQUEST_BYTES: usize = 4 << 20;
+/// Questions that are read or answered at the same time at most: they bound the memory.
+const MAX_QUESTIONS: usize = 16;
+/// Time for a question to arrive.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for one answer. The chart lets API servers wait for 10 s.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(8);
 /// Time for answers in progress at the end.
@@ -55,10 +62,9 @@ pub(super) async fn serve(
             Ok(config) => config.with_no_client_auth().with_cert_resolver(identity),
             Err(error) => return tracing::error!(%error, "the webhook has no version of TLS"),
         };
-    let routes = Router::new()
-        .route(PATH, post(translate))
-        .layer(DefaultBodyLimit::max(MAX_BYTES))
-        .with_state(webhook);
+    let questions = Arc::new(Semaphore::new(MAX_QUESTIONS));
+    let routes = Router::new().route(PATH, post(translate)).with_state((webhook, questions));
+    let listener = LimitedListener::new(listener, MAX_REQUEST_BYTES);
     let server = axum::serve(TlsListener::new(listener, Arc::new(config)), routes)
         .with_graceful_shutdown(stop.clone().cancelled_owned())
         .into_future();
@@ -74,14 +80,27 @@ pub(super) async fn serve(
     }
 }
 
-async fn translate(State(webhook): State<Arc<Webhook>>, body: Bytes) -> Response {
+async fn translate(
+    State((webhook, questions)): State<(Arc<Webhook>, Arc<Semaphore>)>,
+    body: Body,
+) -> Response {
+    // It is never closed.
+    let _permit = questions.acquire().await;
+    let body = match tokio::time::timeout(READ_TIMEOUT, to_bytes(body, MAX_BYTES)).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(error)) => return bad_request(&format!("the question cannot be read: {error}")),
+        Err(_) => return bad_request("the question takes too long"),
+    };
     let review: Review = match serde_json::from_slice(&body) {
         Ok(review) => review,
         Err(error) => {
-            let text = format!("this is no AdmissionReview with a request: {error}");
-            return (StatusCode::BAD_REQUEST, text).into_response();
+            return bad_request(&format!("this is no AdmissionReview with a request: {error}"));
         }
     };
+    drop(body);
+    if !is_dns_label(&review.request.namespace) {
+        return bad_request("the request has no namespace");
+    }
     let begin = Instant::now();
     let answer = webhook.answer(&review.request).await;
     webhook.metrics.translated(result(&answer), begin.elapsed());
@@ -90,6 +109,16 @@ async fn translate(State(webhook): State<Arc<Webhook>>, body: Bytes) -> Response
     }
     let body = answer.review(&review.request.uid).to_string();
     ([(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+/// Whether a text can be a namespace. It becomes a part of a path.
+fn is_dns_label(text: &str) -> bool {
+    let is_letter = |letter: u8| matches!(letter, b'a'..=b'z' | b'0'..=b'9' | b'-');
+    (1..=63).contains(&text.len()) && text.bytes().all(is_letter)
+}
+
+fn bad_request(text: &str) -> Response {
+    (StatusCode::BAD_REQUEST, text.to_owned()).into_response()
 }
 
 fn result(answer: &Answer) -> &'static str {
@@ -128,9 +157,9 @@ impl Webhook {
         };
         match tokio::time::timeout(ANSWER_TIMEOUT, made).await {
             Ok(Ok(())) => Answer::Changed { patch, warnings: warnings(&changes) },
-            Ok(Err(error @ TemplateError::Taken { .. })) => {
-                self.metrics.refused("NameTaken");
-                Answer::Refused(format!("octavo: {error} (NameTaken)"))
+            Ok(Err(error)) if let Some(reason) = error.reason() => {
+                self.metrics.refused(reason);
+                Answer::Refused(format!("octavo: {error} ({reason})"))
             }
             Ok(Err(error)) => Answer::Failed(format!("octavo: {error}; it is to be tried again")),
             Err(_) => Answer::Failed(format!(

@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 
 use crate::translation::usage::{Due, due};
 
+/// Templates of translated pods in a namespace at most. Any client that reaches the webhook's port can have it make one.
+const MAX_TEMPLATES: usize = 200;
 /// Tries, if a template changes between two requests.
 const TRIES: usize = 3;
 
@@ -38,6 +40,16 @@ pub(super) enum TemplateError {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// There are too many.
+    #[error(
+        "the namespace {0} has {MAX_TEMPLATES} ResourceClaimTemplates of translated pods with other demands; end pods, or let pods          ask for the same amounts"
+    )]
+    TooMany(String),
+    /// The API server leaves out a part.
+    #[error(
+        "the API server does not store the ResourceClaimTemplate {0} whole; shares of a GPU need Kubernetes 1.36, and other GPUs          an older one"
+    )]
+    NotWhole(String),
     /// It changes all the time, or is being deleted.
     #[error("the ResourceClaimTemplate {0} is being changed")]
     Changing(String),
@@ -49,6 +61,18 @@ pub(super) enum TemplateError {
         /// What the API server says.
         source: kube::Error,
     },
+}
+
+impl TemplateError {
+    /// The reason of a refusal; `None`: it may be tried again.
+    pub(super) const fn reason(&self) -> Option<&'static str> {
+        match self {
+            Self::Taken { .. } => Some("NameTaken"),
+            Self::TooMany(_) => Some("TooManyTemplates"),
+            Self::NotWhole(_) => Some("NotStored"),
+            Self::Changing(_) | Self::Failed { .. } => None,
+        }
+    }
 }
 
 impl Templates {
@@ -72,10 +96,14 @@ impl Templates {
                     if is_dry_run {
                         return Ok(());
                     }
+                    if !self.has_room(&collection).await.map_err(failed)? {
+                        return Err(TemplateError::TooMany(namespace));
+                    }
                     let mut made = template.clone();
                     made["metadata"]["annotations"] = used(now);
                     match self.send(Method::POST, &collection, Some(made)).await {
-                        Ok(_) => return Ok(()),
+                        Ok(stored) if is_as_written(template, &stored) => return Ok(()),
+                        Ok(_) => return Err(TemplateError::NotWhole(name)),
                         // Another replica was faster.
                         Err(error) if code(&error) == Some(409) => continue,
                         Err(error) => return Err(failed(error)),
@@ -104,6 +132,13 @@ impl Templates {
             }
         }
         Err(TemplateError::Changing(name))
+    }
+
+    /// Whether a namespace may have one more template.
+    async fn has_room(&self, collection: &str) -> kube::Result<bool> {
+        let query = format!("labelSelector={LABEL_TRANSLATED}%3Dtrue&limit={MAX_TEMPLATES}");
+        let list = self.send(Method::GET, &format!("{collection}?{query}"), None).await?;
+        Ok(list["items"].as_array().is_none_or(|items| items.len() < MAX_TEMPLATES))
     }
 
     async fn send(&self, method: Method, path: &str, body: Option<Value>) -> kube::Result<Value> {

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use octavo_kube_io::listener::{LimitedListener, LimitedStream};
 use rustls::ServerConfig;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -19,13 +19,13 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Accepts connections. A slow handshake delays no other.
 pub(super) struct TlsListener {
     address: io::Result<SocketAddr>,
-    connections: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)>,
+    connections: mpsc::Receiver<(TlsStream<LimitedStream>, SocketAddr)>,
 }
 
 impl TlsListener {
     /// Accepts connections of a listener until this is dropped.
-    pub(super) fn new(listener: TcpListener, config: Arc<ServerConfig>) -> Self {
-        let address = listener.local_addr();
+    pub(super) fn new(listener: LimitedListener, config: Arc<ServerConfig>) -> Self {
+        let address = axum::serve::Listener::local_addr(&listener);
         let (sender, connections) = mpsc::channel(1);
         let handshakes = Arc::new(Semaphore::new(MAX_HANDSHAKES));
         tokio::spawn(async move {
@@ -40,10 +40,10 @@ impl TlsListener {
 }
 
 async fn accept(
-    mut listener: TcpListener,
+    mut listener: LimitedListener,
     acceptor: TlsAcceptor,
     handshakes: Arc<Semaphore>,
-    sender: mpsc::Sender<(TlsStream<TcpStream>, SocketAddr)>,
+    sender: mpsc::Sender<(TlsStream<LimitedStream>, SocketAddr)>,
 ) {
     while let Ok(permit) = Arc::clone(&handshakes).acquire_owned().await {
         let (stream, address) = axum::serve::Listener::accept(&mut listener).await;
@@ -61,7 +61,7 @@ async fn accept(
 }
 
 impl axum::serve::Listener for TlsListener {
-    type Io = TlsStream<TcpStream>;
+    type Io = TlsStream<LimitedStream>;
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {

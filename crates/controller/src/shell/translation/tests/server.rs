@@ -40,15 +40,23 @@ fn request(annotations: &Value) -> Request {
     serde_json::from_value(question(annotations)).unwrap()
 }
 
+/// There is no template.
+fn read(request: &ApiRequest) -> (u16, Value) {
+    if request.uri().query().is_some() { (200, json!({"items": []})) } else { failure(404, "none") }
+}
+
 fn refusing() -> ScriptedApi {
     ScriptedApi::new(|request: &ApiRequest| {
-        if request.method() == "GET" { failure(404, "none") } else { failure(403, "not allowed") }
+        if request.method() == "GET" { read(request) } else { failure(403, "not allowed") }
     })
 }
 
 fn empty() -> ScriptedApi {
     ScriptedApi::new(|request: &ApiRequest| {
-        if request.method() == "GET" { failure(404, "none") } else { (201, json!({})) }
+        if request.method() == "GET" {
+            return read(request);
+        }
+        (201, serde_json::from_slice(request.body()).unwrap())
     })
 }
 
@@ -58,7 +66,7 @@ async fn a_pod_is_admitted_after_its_template_was_made() {
     let api = empty();
     let answer = webhook(&api, Some(Models::default())).answer(&memory).await;
     assert!(matches!(answer, Answer::Changed { .. }), "{answer:?}");
-    assert_eq!(api.requests().len(), 2);
+    assert_eq!(api.requests().len(), 3);
 
     let answer = webhook(&refusing(), Some(Models::default())).answer(&memory).await;
     let Answer::Failed(message) = answer else { panic!("{answer:?}") };
@@ -110,7 +118,8 @@ async fn exchange(stream: &mut TlsStream<TcpStream>, body: &str) -> String {
         body.len()
     );
     stream.write_all(head.as_bytes()).await.unwrap();
-    stream.write_all(body.as_bytes()).await.unwrap();
+    // A server that has read enough closes the connection.
+    let _ = stream.write_all(body.as_bytes()).await;
     let mut text = String::new();
     // A peer may end without TLS's last words.
     let _ = stream.read_to_string(&mut text).await;
@@ -137,6 +146,13 @@ async fn it_is_served_over_tls_and_changes_its_certificate_while_it_serves() {
     assert!(text.starts_with("HTTP/1.1 200") && text.contains("\"allowed\":true"), "{text}");
     let text = exchange(&mut connect(address, &first).await.unwrap(), "{}").await;
     assert!(text.starts_with("HTTP/1.1 400"), "{text}");
+    // A namespace becomes a part of a path.
+    let elsewhere = review.replace("\"team\"", "\"../x\"");
+    let text = exchange(&mut connect(address, &first).await.unwrap(), &elsewhere).await;
+    assert!(text.starts_with("HTTP/1.1 400"), "{text}");
+    let long = "x".repeat(5 << 20);
+    let text = exchange(&mut connect(address, &first).await.unwrap(), &long).await;
+    assert!(!text.contains("allowed"), "{text}");
 
     let second = certificates();
     identity.set(&second.certificate, &second.key).unwrap();

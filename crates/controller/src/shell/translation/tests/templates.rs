@@ -47,16 +47,22 @@ async fn ensure(
     (result, requests.iter().map(read).collect())
 }
 
+/// A namespace without templates.
+fn none() -> (u16, Value) {
+    (200, json!({"items": []}))
+}
+
 fn methods(requests: &[(String, Value)]) -> Vec<&str> {
     requests.iter().map(|(method, _)| method.as_str()).collect()
 }
 
 #[tokio::test]
 async fn a_template_is_made_once_with_the_time_of_its_use() {
-    let (result, requests) = ensure(vec![failure(404, "none"), (201, stored(0))], false).await;
+    let answers = vec![failure(404, "none"), none(), (201, stored(0))];
+    let (result, requests) = ensure(answers, false).await;
     result.unwrap();
-    assert_eq!(methods(&requests), ["GET", "POST"]);
-    let used = requests[1].1["metadata"]["annotations"]["octavo.dev/last-used"].as_str().unwrap();
+    assert_eq!(methods(&requests), ["GET", "GET", "POST"]);
+    let used = requests[2].1["metadata"]["annotations"]["octavo.dev/last-used"].as_str().unwrap();
     used.parse::<Timestamp>().unwrap();
 
     let (result, requests) = ensure(vec![(200, stored(29))], false).await;
@@ -72,19 +78,24 @@ async fn the_time_of_an_old_template_is_renewed_for_the_version_that_was_seen() 
     assert_eq!(requests[1].1["metadata"]["resourceVersion"], "7");
 
     // The collector deletes it in between: it is made again.
-    let answers =
-        vec![(200, stored(61)), failure(404, "gone"), failure(404, "gone"), (201, stored(0))];
+    let answers = vec![
+        (200, stored(61)),
+        failure(404, "gone"),
+        failure(404, "gone"),
+        none(),
+        (201, stored(0)),
+    ];
     let (result, requests) = ensure(answers, false).await;
     result.unwrap();
-    assert_eq!(methods(&requests), ["GET", "PATCH", "GET", "POST"]);
+    assert_eq!(methods(&requests), ["GET", "PATCH", "GET", "GET", "POST"]);
 }
 
 #[tokio::test]
 async fn another_replica_may_be_faster() {
-    let answers = vec![failure(404, "none"), failure(409, "exists"), (200, stored(0))];
+    let answers = vec![failure(404, "none"), none(), failure(409, "exists"), (200, stored(0))];
     let (result, requests) = ensure(answers, false).await;
     result.unwrap();
-    assert_eq!(methods(&requests), ["GET", "POST", "GET"]);
+    assert_eq!(methods(&requests), ["GET", "GET", "POST", "GET"]);
 }
 
 #[tokio::test]
@@ -114,11 +125,29 @@ async fn a_dry_run_writes_nothing() {
 #[tokio::test]
 async fn what_cannot_be_made_is_named() {
     let (result, _) =
-        ensure(vec![failure(404, "none"), failure(403, "the namespace ends")], false).await;
+        ensure(vec![failure(404, "none"), none(), failure(403, "the namespace ends")], false).await;
     let text = result.unwrap_err().to_string();
     assert!(text.contains("octavo-gpu-1") && text.contains("the namespace ends"), "{text}");
     let mut ending = stored(0);
     ending["metadata"]["deletionTimestamp"] = "2028-01-01T00:00:00Z".into();
     let (result, _) = ensure(vec![(200, ending)], false).await;
     assert!(matches!(result, Err(TemplateError::Changing(_))), "{result:?}");
+}
+
+#[tokio::test]
+async fn an_older_api_server_and_a_full_namespace_are_refused() {
+    let mut without_amounts = stored(0);
+    without_amounts["spec"]["spec"]["devices"]["requests"][0]["exactly"]
+        .as_object_mut()
+        .unwrap()
+        .remove("capacity");
+    let answers = vec![failure(404, "none"), none(), (201, without_amounts)];
+    let error = ensure(answers, false).await.0.unwrap_err();
+    assert!(error.to_string().contains("need Kubernetes 1.36"), "{error}");
+    assert_eq!(error.reason(), Some("NotStored"));
+
+    let full = json!({"items": vec![json!({}); 200]});
+    let (result, requests) = ensure(vec![failure(404, "none"), (200, full)], false).await;
+    assert_eq!(result.unwrap_err().reason(), Some("TooManyTemplates"));
+    assert_eq!(methods(&requests), ["GET", "GET"]);
 }
