@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
 
+const LISTEN: &str =
+    "`translation.listen` is no address: write ADDRESS:PORT, or :PORT for all addresses";
+
 /// The webhook for pods of HAMi and KAI Scheduler.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -77,9 +80,7 @@ impl TranslationConfig {
     pub(crate) fn address(&self) -> Result<SocketAddr, ConfigError> {
         match self.listen.parse() {
             Ok(AdminAddress::Listen(address)) => Ok(address),
-            Ok(AdminAddress::None) | Err(_) => Err(ConfigError::Setting(
-                "`translation.listen` is no address: write ADDRESS:PORT, or :PORT for all addresses",
-            )),
+            Ok(AdminAddress::None) | Err(_) => Err(ConfigError::Setting(LISTEN)),
         }
     }
 
@@ -92,6 +93,9 @@ impl TranslationConfig {
                 "`translation.hosts` is empty: it has the names by which the API server calls the \
                  webhook, such as octavo-controller-webhook.octavo.svc",
             );
+        }
+        if !matches!(self.listen.parse(), Ok(AdminAddress::Listen(_))) {
+            return Err(LISTEN);
         }
         if self.collect_after_seconds == 0 {
             return Err(

@@ -64,14 +64,12 @@ pub(super) async fn start(config: &Config, parts: Parts<'_>) -> anyhow::Result<T
     let keep = Duration::from_secs(settings.collect_after_seconds);
     let leader = Leader { leadership, metrics: metrics.clone() };
     let collector = Collector { client: client.clone(), leader: leader.clone(), keep };
-    let collecting = stop.clone();
-    tokio::spawn(async move { collecting.run_until_cancelled(collector.run()).await });
+    spawn(stop, collector.run());
 
     let identity = Arc::new(Identity::default());
     let has_certificate = readiness.check("webhook", "waiting for a certificate");
     let keeper = Keeper::new(&client, config, leader, Arc::clone(&identity), has_certificate);
-    let keeping = stop.clone();
-    tokio::spawn(async move { keeping.run_until_cancelled(Box::pin(keeper.run())).await });
+    spawn(stop, keeper.run());
 
     let address = settings.address()?;
     let listener = listener::bind(address).await.with_context(|| {
@@ -86,9 +84,23 @@ pub(super) async fn start(config: &Config, parts: Parts<'_>) -> anyhow::Result<T
         scheduler_name: Some(settings.scheduler_name.clone()).filter(|name| !name.is_empty()),
         metrics,
     };
-    let stop = CancellationToken::new();
-    let server = tokio::spawn(server::serve(listener, identity, Arc::new(webhook), stop.clone()));
+    let (ends, stop) = (stop.clone().drop_guard(), CancellationToken::new());
+    let serve = server::serve(listener, identity, Arc::new(webhook), stop.clone());
+    let server = tokio::spawn(async move {
+        let _ends = ends;
+        serve.await;
+    });
     Ok(Translation { server, stop, drain: Duration::from_secs(settings.drain_seconds) })
+}
+
+/// Starts a task, until `stop`. If it ends otherwise, the process ends: nothing of the webhook works alone.
+fn spawn(stop: &CancellationToken, task: impl Future<Output = ()> + Send + 'static) {
+    let (ends, stop) = (stop.clone().drop_guard(), stop.clone());
+    let task = Box::pin(task);
+    tokio::spawn(async move {
+        let _ends = ends;
+        stop.run_until_cancelled(task).await;
+    });
 }
 
 impl Translation {

@@ -307,6 +307,35 @@ async fn without_a_webhook_only_pods_of_kai_and_hami_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_authority_refuses_no_pod() {
+    let testbed = up("t4=1", 3600).await;
+    let secrets: Api<Secret> = Api::namespaced(testbed.client.clone(), "octavo-system");
+    let data = async |key: &str| {
+        secrets.get("octavo-controller-webhook").await.unwrap().data.unwrap()[key].clone()
+    };
+    let (authority, certificate) = (data("ca.crt").await, data("tls.crt").await);
+    // It ends soon.
+    let expires = k8s_openapi::ByteString(b"2026-01-01T00:00:00Z".to_vec());
+    let patch = Patch::Merge(json!({"data": {"ca-expires": expires}}));
+    secrets.patch("octavo-controller-webhook", &PatchParams::default(), &patch).await.unwrap();
+    let pod = kai("asked", "0.5");
+    eventually("the webhook has another certificate", || async {
+        dry_run(&testbed, &pod).await.unwrap();
+        (data("tls.crt").await != certificate).then_some(())
+    })
+    .await;
+    assert_ne!(data("ca.crt").await, authority);
+    assert_eq!(data("previous-ca.crt").await, authority);
+    let webhooks: Api<MutatingWebhookConfiguration> = Api::all(testbed.client.clone());
+    let found = webhooks.get("octavo-translation").await.unwrap().webhooks.unwrap();
+    let bundle = found[0].client_config.ca_bundle.clone().unwrap().0;
+    assert_eq!(bundle, [data("ca.crt").await.0, authority.0].concat());
+    for _ in 0..20 {
+        dry_run(&testbed, &pod).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn templates_stay_while_a_pod_needs_them_and_are_made_again() {
     let testbed = up("t4=1", 4).await;
     let fraction = testbed.create::<Pod>(kai("first", "0.5")).await;

@@ -58,7 +58,6 @@ pub(super) fn watch(
             }
         }
     };
-    let stop = stop.clone();
-    tokio::spawn(async move { stop.run_until_cancelled(forward).await });
+    super::spawn(stop, forward);
     receiver
 }

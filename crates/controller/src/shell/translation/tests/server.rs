@@ -162,3 +162,33 @@ async fn it_is_served_over_tls_and_changes_its_certificate_while_it_serves() {
     stop.cancel();
     served.await.unwrap();
 }
+
+#[tokio::test]
+async fn a_question_that_has_begun_is_answered_at_the_end() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (identity, stop) = (Arc::new(Identity::default()), CancellationToken::new());
+    let certificates = certificates();
+    identity.set(&certificates.certificate, &certificates.key).unwrap();
+    let webhook = Arc::new(webhook(&empty(), Some(Models::default())));
+    let served = tokio::spawn(server::serve(listener, identity, webhook, stop.clone()));
+
+    let mut stream = connect(address, &certificates).await.unwrap();
+    let body = json!({"request": question(&json!({"gpu-memory": "1000"}))}).to_string();
+    let head = format!(
+        "POST /translate HTTP/1.1\r\nhost: w\r\nexpect: 100-continue\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    // The server asks for the body once it reads the question.
+    let mut begun = [0; 12];
+    stream.read_exact(&mut begun).await.unwrap();
+    assert_eq!(&begun, b"HTTP/1.1 100");
+    stop.cancel();
+    stream.write_all(body.as_bytes()).await.unwrap();
+    let mut text = String::new();
+    let _ = stream.read_to_string(&mut text).await;
+    assert!(text.contains("HTTP/1.1 200") && text.contains("\"allowed\":true"), "{text}");
+    served.await.unwrap();
+    assert!(TcpStream::connect(address).await.is_err(), "no other question is taken");
+}
