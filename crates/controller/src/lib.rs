@@ -1,5 +1,5 @@
 //! The controller: `ComputeDomains`, from claims, nodes and daemons to labels, indices and status; and a webhook that translates
-//! pods of HAMi and KAI Scheduler ([`translation`]).
+//! pods of HAMi and KAI Scheduler (`translation`).
 //!
 //! ```text
 //!  API server --watches--> store: facts of objects, by version --.

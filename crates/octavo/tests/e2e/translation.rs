@@ -1,14 +1,13 @@
 //! Pods of HAMi and KAI Scheduler, translated by the controller's webhook at their admission.
 
+mod admission;
 mod condition;
+mod outages;
 
-use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Namespace, Pod, Secret};
-use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
-use k8s_openapi::api::scheduling::v1::PriorityClass;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use octavo_lab::{Component, UpOptions};
 use serde_json::{Value, json};
@@ -146,9 +145,9 @@ async fn pods_of_kai_and_hami_run_as_they_are_and_what_has_no_equal_is_refused()
     let kept = deployments.get("many").await.unwrap();
     assert_eq!(kept.spec.unwrap().template, written.spec.unwrap().template);
 
-    results_of_admission_follow(&testbed).await;
-    refused_by_name(&testbed).await;
-    opted_out(&testbed).await;
+    admission::results_of_admission_follow(&testbed).await;
+    admission::refused_by_name(&testbed).await;
+    admission::opted_out(&testbed).await;
 
     let metrics = metrics(testbed.lab.settings().ports.octavo_controller).await;
     for line in [
@@ -160,30 +159,6 @@ async fn pods_of_kai_and_hami_run_as_they_are_and_what_has_no_equal_is_refused()
     }
 }
 
-/// The API server has the priority and the overhead of a pod's classes before it asks the webhook, which changes the classes.
-async fn results_of_admission_follow(testbed: &Testbed) {
-    let class = json!({"metadata": {"name": "train"}, "value": 50, "preemptionPolicy": "Never"});
-    let classes: Api<PriorityClass> = Api::all(testbed.client.clone());
-    classes.create(&PostParams::default(), &serde_json::from_value(class).unwrap()).await.unwrap();
-    let class = json!({"metadata": {"name": "nvidia"}, "handler": "nvidia", "overhead": {"podFixed": {"memory": "1Mi"}}});
-    let classes: Api<RuntimeClass> = Api::all(testbed.client.clone());
-    classes.create(&PostParams::default(), &serde_json::from_value(class).unwrap()).await.unwrap();
-    let mut pod = kai("classes", "0.1");
-    pod["metadata"]["labels"]["priorityClassName"] = "train".into();
-    pod["spec"]["runtimeClassName"] = "nvidia".into();
-    let pod = eventually("the API server knows the classes", || async {
-        dry_run(testbed, &pod).await.ok()
-    })
-    .await;
-    let spec = pod.spec.unwrap();
-    assert_eq!((spec.priority, spec.preemption_policy.as_deref()), (Some(50), Some("Never")));
-    assert_eq!(
-        (spec.priority_class_name.as_deref(), spec.runtime_class_name),
-        (Some("train"), None)
-    );
-    assert_eq!(spec.overhead, None);
-}
-
 /// The controller's metrics.
 async fn metrics(port: u16) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
@@ -192,147 +167,6 @@ async fn metrics(port: u16) -> String {
     let mut text = String::new();
     stream.read_to_string(&mut text).await.unwrap();
     text
-}
-
-async fn refused_by_name(testbed: &Testbed) {
-    let gpumem = |mib: u32| json!({"nvidia.com/gpumem": mib});
-    let mps = json!({"gpu-fraction": "0.5", "mps": "true"});
-    for (pod, parts) in [
-        (
-            kai("zero", "0"),
-            ["annotation gpu-fraction: 0 is refused because a fraction is above 0", "(OutOfRange)"],
-        ),
-        (
-            kai("large", "1.5"),
-            [
-                "annotation gpu-fraction: 1.5 is refused because a fraction is below 1",
-                "(OutOfRange)",
-            ],
-        ),
-        (
-            hami("above", &gpumem(23035), &json!({})),
-            [
-                "nvidia.com/gpumem: 23035 of container main",
-                "the largest known GPU has 23034Mi (NVIDIA L4)",
-            ],
-        ),
-        (
-            pod("mps", &mps, &json!({}), None),
-            ["annotation mps: true is refused", "remove it and the volume"],
-        ),
-    ] {
-        let error = create(&testbed.pods(), &pod, &PostParams::default()).await.unwrap_err();
-        assert!(error.contains("pods.octavo.dev"), "{error}");
-        for part in parts {
-            assert!(error.contains(part), "{part} is not in {error}");
-        }
-    }
-    // A template of another owner has the name.
-    let name = template_of(&dry_run(testbed, &kai("taken", "0.3")).await.unwrap());
-    let request = json!({"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}});
-    let taken = json!({
-        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": name},
-        "spec": {"spec": {"devices": {"requests": [request]}}},
-    });
-    testbed.create::<ResourceClaimTemplate>(taken).await;
-    let pod = kai("taken", "0.3");
-    let error = create(&testbed.pods(), &pod, &PostParams::default()).await.unwrap_err();
-    let part =
-        format!("ResourceClaimTemplate default/{name}, and one of that name is another owner's");
-    assert!(error.contains(&part), "{error}");
-}
-
-/// Namespaces and pods with the label, and the namespaces of the cluster's own pods, are not asked about.
-async fn opted_out(testbed: &Testbed) {
-    let mut left = kai("left", "0.5");
-    left["metadata"]["labels"]["octavo.dev/translate"] = "false".into();
-    let left = dry_run(testbed, &left).await.unwrap();
-    assert_eq!(left.annotations()["gpu-fraction"], "0.5");
-    let namespace =
-        json!({"metadata": {"name": "kai", "labels": {"octavo.dev/translate": "false"}}});
-    let namespaces: Api<Namespace> = Api::all(testbed.client.clone());
-    let namespace = serde_json::from_value(namespace).unwrap();
-    namespaces.create(&PostParams::default(), &namespace).await.unwrap();
-    let account = "default";
-    for name in ["kai", "kube-system"] {
-        let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> =
-            Api::namespaced(testbed.client.clone(), name);
-        eventually("the namespace has its account", || async { accounts.get(account).await.ok() })
-            .await;
-        let pods: Api<Pod> = Api::namespaced(testbed.client.clone(), name);
-        let params = PostParams { dry_run: true, ..PostParams::default() };
-        let left = create(&pods, &kai("left", "0.5"), &params).await.unwrap();
-        assert_eq!(left.annotations()["gpu-fraction"], "0.5");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_webhook_only_pods_of_kai_and_hami_are_refused() {
-    let testbed = up("t4=1", 3600).await;
-    let webhooks: Api<MutatingWebhookConfiguration> = Api::all(testbed.client.clone());
-    let secrets: Api<Secret> = Api::namespaced(testbed.client.clone(), "octavo-system");
-    let bundle = async || {
-        let found = webhooks.get("octavo-translation").await.unwrap();
-        found.webhooks.unwrap()[0].client_config.ca_bundle.clone().unwrap()
-    };
-    let (trusted, secret) =
-        (bundle().await, secrets.get("octavo-controller-webhook").await.unwrap());
-
-    testbed.lab.kill(Component::OctavoController).await;
-    let params = PostParams::default();
-    for pod in [kai("down", "0.5"), hami("down", &json!({"nvidia.com/gpumem": 1000}), &json!({}))] {
-        let error = create(&testbed.pods(), &pod, &params).await.unwrap_err();
-        assert!(error.contains("failed calling webhook"), "{error}");
-    }
-    let other = pod("other", &json!({"app": "x"}), &json!({}), None);
-    create(&testbed.pods(), &other, &params).await.unwrap();
-    testbed.wait_until_running("other").await;
-    condition::agrees_with_the_translation(&testbed).await;
-
-    // The certificate survives, so the API server needs no other authority.
-    testbed.lab.start(Component::OctavoController).await.unwrap();
-    wait_until_served(&testbed).await;
-    testbed.create::<Pod>(kai("down", "0.5")).await;
-    testbed.wait_until_running("down").await;
-    assert_eq!(bundle().await, trusted);
-    let kept = secrets.get("octavo-controller-webhook").await.unwrap();
-    assert_eq!(kept.data, secret.data);
-
-    // An upgrade that replaces the object removes what the controller wrote. It comes back.
-    let patch = json!([{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]);
-    let patch: Patch<()> = Patch::Json(serde_json::from_value(patch).unwrap());
-    webhooks.patch("octavo-translation", &PatchParams::default(), &patch).await.unwrap();
-    wait_until_served(&testbed).await;
-    assert_eq!(bundle().await, trusted);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_authority_refuses_no_pod() {
-    let testbed = up("t4=1", 3600).await;
-    let secrets: Api<Secret> = Api::namespaced(testbed.client.clone(), "octavo-system");
-    let data = async |key: &str| {
-        secrets.get("octavo-controller-webhook").await.unwrap().data.unwrap()[key].clone()
-    };
-    let (authority, certificate) = (data("ca.crt").await, data("tls.crt").await);
-    // It ends soon.
-    let expires = k8s_openapi::ByteString(b"2026-01-01T00:00:00Z".to_vec());
-    let patch = Patch::Merge(json!({"data": {"ca-expires": expires}}));
-    secrets.patch("octavo-controller-webhook", &PatchParams::default(), &patch).await.unwrap();
-    let pod = kai("asked", "0.5");
-    eventually("the webhook has another certificate", || async {
-        dry_run(&testbed, &pod).await.unwrap();
-        (data("tls.crt").await != certificate).then_some(())
-    })
-    .await;
-    assert_ne!(data("ca.crt").await, authority);
-    assert_eq!(data("previous-ca.crt").await, authority);
-    let webhooks: Api<MutatingWebhookConfiguration> = Api::all(testbed.client.clone());
-    let found = webhooks.get("octavo-translation").await.unwrap().webhooks.unwrap();
-    let bundle = found[0].client_config.ca_bundle.clone().unwrap().0;
-    assert_eq!(bundle, [data("ca.crt").await.0, authority.0].concat());
-    for _ in 0..20 {
-        dry_run(&testbed, &pod).await.unwrap();
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

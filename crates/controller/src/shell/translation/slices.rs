@@ -13,6 +13,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::translation::models::ClusterModels;
 
+/// Slices of one answer.
+const PAGE: u32 = 50;
+
 /// Watches the models until `stop`. They are `None` until the slices were read once; the check passes then.
 pub(super) fn watch(
     client: &Client,
@@ -22,7 +25,9 @@ pub(super) fn watch(
 ) -> watch::Receiver<Option<Models>> {
     let (sender, receiver) = watch::channel(None);
     let slices: Api<ResourceSlice> = Api::all(client.clone());
-    let config = watcher::Config::default().fields(&format!("spec.driver={DRIVER}"));
+    // A slice may have many devices, and the first list of a large cluster must fit into the memory.
+    let config =
+        watcher::Config::default().fields(&format!("spec.driver={DRIVER}")).page_size(PAGE);
     let mut events = watcher(slices, config).default_backoff().boxed();
     let mut models = ClusterModels::new(fixed);
     let forward = async move {
