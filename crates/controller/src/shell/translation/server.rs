@@ -105,7 +105,11 @@ async fn translate(
     let answer = webhook.answer(&review.request).await;
     webhook.metrics.translated(result(&answer), begin.elapsed());
     if let Answer::Refused(message) | Answer::Failed(message) = &answer {
-        tracing::info!(namespace = %review.request.namespace, %message, "a pod is refused");
+        let Request { namespace, object, .. } = &review.request;
+        let metadata = &object["metadata"];
+        let name = metadata["name"].as_str().or(metadata["generateName"].as_str());
+        let pod = format!("{namespace}/{}", name.unwrap_or_default());
+        tracing::info!(%pod, %message, "a pod is refused");
     }
     let body = answer.review(&review.request.uid).to_string();
     ([(header::CONTENT_TYPE, "application/json")], body).into_response()
