@@ -4,6 +4,7 @@
 //! so that a review sees what changes. `--check` writes nothing and fails if a file is not what
 //! would be written.
 
+mod conditions;
 mod crds;
 mod protobuf;
 mod reference;
@@ -34,6 +35,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut stale = Vec::new();
     let mut files = protobuf::generate(root)?;
     files.extend(crds::generate()?);
+    files.push(conditions::generate());
     files.extend(reference::generate(root)?);
     for file in files {
         let path = root.join(&file.path);

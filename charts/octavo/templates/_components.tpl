@@ -1,6 +1,6 @@
 {{/*
 Objects that several components have. Their argument is a dict: `root`, the chart's context; `component`, its name; and
-`settings`, its values.
+`settings`, its values. A Deployment may have a `webhookPort`.
 */}}
 
 {{/* Selector labels of a component's pods. They never change within a release. */}}
@@ -135,6 +135,11 @@ spec:
             - name: metrics
               containerPort: {{ $settings.metricsPort }}
               protocol: TCP
+            {{- with .webhookPort }}
+            - name: webhook
+              containerPort: {{ . }}
+              protocol: TCP
+            {{- end }}
           # The first lists of a large cluster take a while.
           startupProbe:
             httpGet: {path: /healthz, port: metrics}

@@ -178,9 +178,20 @@ schedulerName: {{ .Values.scheduler.name | quote }}
 {{- end }}
 {{- end }}
 
+{{/* Whether the controller has something to do; empty: it has not. */}}
+{{- define "octavo.controller.enabled" -}}
+{{- if or .Values.computeDomains.enabled .Values.translation.enabled }}true{{ end }}
+{{- end }}
+
+{{/* Name of the webhook's Service and of the Secret with its certificate. */}}
+{{- define "octavo.webhook" -}}
+{{ include "octavo.fullname" . }}-controller-webhook
+{{- end }}
+
 {{/* The controller's config file. */}}
 {{- define "octavo.controller.config" -}}
 namespace: {{ .Release.Namespace | quote }}
+{{- if .Values.computeDomains.enabled }}
 maxNodesPerImexDomain: {{ .Values.computeDomains.maxNodesPerImexDomain }}
 {{- include "octavo.imex" . | nindent 0 }}
   encryption: {{ .Values.computeDomains.imex.encryption }}
@@ -197,6 +208,23 @@ daemon:
   logLevel: {{ .logLevel | quote }}
   serviceAccountName: {{ .serviceAccount.name | quote }}
   priorityClassName: {{ .priorityClassName | quote }}
+{{- end }}
+{{- else }}
+computeDomains: false
+{{- end }}
+{{- with .Values.translation }}
+{{- if .enabled }}
+translation:
+  enabled: true
+  listen: {{ printf ":%d" (int .port) | quote }}
+  hosts: [{{ printf "%s.%s.svc" (include "octavo.webhook" $) $.Release.Namespace | quote }}]
+  secretName: {{ include "octavo.webhook" $ | quote }}
+  webhookName: "{{ include "octavo.fullname" $ }}-translation"
+  schedulerName: {{ .schedulerName | quote }}
+  models: {{ .models | toJson }}
+  collectAfterSeconds: {{ int .collectAfterSeconds }}
+  drainSeconds: {{ int .drainSeconds }}
+{{- end }}
 {{- end }}
 {{ include "octavo.leaderElection" (dict "root" . "component" "controller") }}
 {{- end }}

@@ -68,6 +68,11 @@ pub const ENV_COMPUTE_DOMAIN_NAME: &str = "COMPUTE_DOMAIN_NAME";
 /// The same: namespace of the domain.
 pub const ENV_COMPUTE_DOMAIN_NAMESPACE: &str = "COMPUTE_DOMAIN_NAMESPACE";
 
+/// Label of claim templates for pods of HAMi and KAI Scheduler that were translated at their admission: `true`.
+pub const LABEL_TRANSLATED: &str = "octavo.dev/translated";
+/// Annotation of such a template: when a pod last needed it, RFC 3339.
+pub const ANNOTATION_LAST_USED: &str = "octavo.dev/last-used";
+
 /// Extended resource provided by the class of whole GPUs.
 pub const EXTENDED_RESOURCE_GPU: &str = "nvidia.com/gpu";
 

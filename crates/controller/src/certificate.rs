@@ -56,27 +56,14 @@ pub fn slot_names(count: u32) -> Vec<String> {
 ///
 /// Keys cannot be made.
 pub fn issue(request: &CertificateRequest, now: Timestamp) -> Result<Issued, rcgen::Error> {
-    let today = now.to_zoned(TimeZone::UTC).date();
-    // The clock of a node may be behind.
-    let begin = today.saturating_sub(1.day());
-    let end = today.saturating_add(VALID_DAYS.days());
-    let midnight = |date: Date| {
-        let (month, day) = (date.month().unsigned_abs(), date.day().unsigned_abs());
-        date_time_ymd(date.year().into(), month, day)
-    };
-    let params = |names: Vec<String>, common_name: String| {
-        let mut params = CertificateParams::new(names)?;
-        params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, common_name);
-        (params.not_before, params.not_after) = (midnight(begin), midnight(end));
-        Ok::<_, rcgen::Error>(params)
-    };
-    let mut authority = params(Vec::new(), format!("authority of {}", request.title))?;
+    let title = format!("authority of {}", request.title);
+    let (mut authority, expires) = params(Vec::new(), title, now, VALID_DAYS)?;
     authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
 
-    let mut own = params(slot_names(request.slots), format!("daemons of {}", request.title))?;
+    let title = format!("daemons of {}", request.title);
+    let (mut own, _) = params(slot_names(request.slots), title, now, VALID_DAYS)?;
     own.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     own.extended_key_usages =
         vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
@@ -87,6 +74,26 @@ pub fn issue(request: &CertificateRequest, now: Timestamp) -> Result<Issued, rcg
         key: key.serialize_pem(),
         certificate: certificate.pem(),
         authority: authority.pem(),
-        expires: TimeZone::UTC.to_timestamp(end.into()).unwrap_or(Timestamp::MAX),
+        expires,
     })
+}
+
+/// Parameters of a certificate for these names and addresses, and when it ends. It begins a day before: another clock may be behind.
+pub(crate) fn params(
+    names: Vec<String>,
+    common_name: String,
+    now: Timestamp,
+    valid_days: i64,
+) -> Result<(CertificateParams, Timestamp), rcgen::Error> {
+    let today = now.to_zoned(TimeZone::UTC).date();
+    let (begin, end) = (today.saturating_sub(1.day()), today.saturating_add(valid_days.days()));
+    let midnight = |date: Date| {
+        let (month, day) = (date.month().unsigned_abs(), date.day().unsigned_abs());
+        date_time_ymd(date.year().into(), month, day)
+    };
+    let mut params = CertificateParams::new(names)?;
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    (params.not_before, params.not_after) = (midnight(begin), midnight(end));
+    Ok((params, TimeZone::UTC.to_timestamp(end.into()).unwrap_or(Timestamp::MAX)))
 }

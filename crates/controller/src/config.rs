@@ -4,6 +4,7 @@
 
 #[cfg(test)]
 mod tests;
+mod translation;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,8 @@ use octavo_api::imex::{ImexConflict, ImexMode, ImexServices, ImexSettings};
 use octavo_kube_io::admin::{AdminAddress, MetricsAccess};
 use octavo_kube_io::lease::LeaseOptions;
 use serde::{Deserialize, Serialize};
+
+pub use translation::{ModelConfig, TranslationConfig};
 
 /// Most nodes of an IMEX domain that drivers support.
 const MAX_NODES_PER_IMEX_DOMAIN: u32 = 18;
@@ -47,12 +50,16 @@ pub struct ControllerArgs {
 pub struct Config {
     /// Namespace of the driver, for daemons and cliques. Empty: that of the command line.
     pub namespace: String,
+    /// Whether `ComputeDomains` are served.
+    pub compute_domains: bool,
     /// The daemons' pods.
     pub daemon: DaemonConfig,
     /// Most nodes of a clique in one domain: slots in the daemons' list of nodes.
     pub max_nodes_per_imex_domain: u32,
     /// Who runs the IMEX services, and what keeps domains apart.
     pub imex: ImexSettings,
+    /// The webhook for pods of HAMi and KAI Scheduler.
+    pub translation: TranslationConfig,
     /// Which of several controllers is active.
     pub leader_election: LeaderElection,
 }
@@ -141,15 +148,20 @@ pub enum ConfigError {
     /// Two settings exclude each other.
     #[error(transparent)]
     Imex(#[from] ImexConflict),
+    /// A GPU model of the webhook is not valid.
+    #[error("`translation.models`: {0}")]
+    Models(#[from] octavo_migration::ModelsError),
 }
 
 impl Default for Config {
     fn default() -> Self {
         Self {
             namespace: String::new(),
+            compute_domains: true,
             daemon: DaemonConfig::default(),
             max_nodes_per_imex_domain: MAX_NODES_PER_IMEX_DOMAIN,
             imex: ImexSettings::default(),
+            translation: TranslationConfig::default(),
             leader_election: LeaderElection::default(),
         }
     }
@@ -212,6 +224,7 @@ impl Config {
         }
         config.check().map_err(ConfigError::Setting)?;
         config.imex.services()?;
+        config.translation.models()?;
         Ok(config)
     }
 
@@ -224,6 +237,15 @@ impl Config {
         if self.namespace.is_empty() {
             return Err("the namespace of the driver is not known: set `namespace` in the config \
                  file, --namespace, or the variable POD_NAMESPACE");
+        }
+        if !self.compute_domains && !self.translation.enabled {
+            return Err(
+                "`computeDomains` and `translation.enabled` are both false: there is nothing to do",
+            );
+        }
+        self.translation.check()?;
+        if !self.compute_domains {
+            return Ok(());
         }
         if self.daemon.image.is_empty() && self.imex.mode == ImexMode::DriverManaged {
             return Err("`daemon.image` is not set in the config file: it is the image of the \

@@ -1,4 +1,5 @@
-//! The controller of `ComputeDomains`: from claims, nodes and daemons to labels, indices and status.
+//! The controller: `ComputeDomains`, from claims, nodes and daemons to labels, indices and status; and a webhook that translates
+//! pods of HAMi and KAI Scheduler (`translation`).
 //!
 //! ```text
 //!  API server --watches--> store: facts of objects, by version --.
@@ -24,6 +25,7 @@ pub mod store;
 pub mod switch;
 #[cfg(test)]
 mod testing;
+mod translation;
 pub mod view;
 pub mod wanted;
 

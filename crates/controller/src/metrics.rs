@@ -23,6 +23,9 @@ pub struct Metrics {
     writes: Family<[Label; 2], Counter>,
     plan_time: Histogram,
     leader: Gauge,
+    translations: Family<[Label; 1], Counter>,
+    translation_refusals: Family<[Label; 1], Counter>,
+    translation_time: Histogram,
 }
 
 impl Metrics {
@@ -35,6 +38,10 @@ impl Metrics {
             // From 10 us to 10 s.
             plan_time: Histogram::new(exponential_buckets(0.000_01, 2.0, 21)),
             leader: Gauge::default(),
+            translations: Family::default(),
+            translation_refusals: Family::default(),
+            // From 100 us to 13 s.
+            translation_time: Histogram::new(exponential_buckets(0.000_1, 2.0, 18)),
         };
         // The name that NVIDIA's controller has, for dashboards.
         registry.register(
@@ -60,6 +67,22 @@ impl Metrics {
             "1 while this controller leads, otherwise 0",
             metrics.leader.clone(),
         );
+        registry.register(
+            "translations",
+            "Pods that the webhook was asked about, by result (translated, unchanged, refused, failed)",
+            metrics.translations.clone(),
+        );
+        registry.register(
+            "translation_refusals",
+            "Refused fields of pods of HAMi and KAI Scheduler, by reason",
+            metrics.translation_refusals.clone(),
+        );
+        registry.register_with_unit(
+            "translation",
+            "Time of the webhook's answer, with the claim template that it makes",
+            Unit::Seconds,
+            metrics.translation_time.clone(),
+        );
         metrics
     }
 
@@ -82,6 +105,17 @@ impl Metrics {
         self.plan_time.observe(took.as_secs_f64());
     }
 
+    /// Counts an answer of the webhook, and its time.
+    pub fn translated(&self, result: &'static str, took: Duration) {
+        self.translations.get_or_create(&[("result", result)]).inc();
+        self.translation_time.observe(took.as_secs_f64());
+    }
+
+    /// Counts a refused field.
+    pub fn refused(&self, reason: &'static str) {
+        self.translation_refusals.get_or_create(&[("reason", reason)]).inc();
+    }
+
     /// Whether this controller leads.
     pub fn leader(&self, is_leader: bool) {
         self.leader.set(is_leader.into());
@@ -96,5 +130,7 @@ pub fn reference() -> String {
     metrics.write("status", "done");
     metrics.planned(Duration::ZERO);
     metrics.leader(false);
+    metrics.translated("translated", Duration::ZERO);
+    metrics.refused("NoEqual");
     metrics_page("Metrics of the controller", &registry)
 }

@@ -8,6 +8,7 @@ mod requests;
 mod run;
 #[cfg(test)]
 mod tests;
+mod translation;
 mod watches;
 mod writer;
 

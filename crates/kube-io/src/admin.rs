@@ -1,10 +1,9 @@
 //! The admin server of each program: `/healthz`, `/readyz`, `/metrics`.
 
-mod listener;
 mod readiness;
 
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,12 +20,15 @@ use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use listener::LimitedListener;
+use crate::listener::{self, LimitedListener};
 
 pub use readiness::{Check, Readiness};
 
 /// Media type of the `OpenMetrics` text format.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Bytes of requests without an answer. All requests are short; a client could otherwise send headers without end.
+const MAX_REQUEST_BYTES: usize = 16 << 10;
 
 /// How long responses in flight may take at shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
@@ -137,14 +139,7 @@ impl AdminServer {
     /// Binds the address, so that a program fails early if it is in use.
     pub async fn bind(address: SocketAddr) -> Result<Self, AdminError> {
         let failed = |source| AdminError { address, source };
-        let listener = match TcpListener::bind(address).await {
-            // Without IPv6 in the kernel, "all addresses" means those of IPv4.
-            Err(_) if address.ip() == Ipv6Addr::UNSPECIFIED => {
-                TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
-            }
-            bound => bound,
-        };
-        let listener = listener.map_err(failed)?;
+        let listener = listener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         Ok(Self { listener, address, access: MetricsAccess::default() })
     }
@@ -183,7 +178,7 @@ impl AdminServer {
             routes = routes.layer(middleware::from_fn(loopback_only));
         }
         let service = routes.into_make_service_with_connect_info::<Peer>();
-        let server = axum::serve(LimitedListener::new(self.listener), service)
+        let server = axum::serve(LimitedListener::new(self.listener, MAX_REQUEST_BYTES), service)
             .with_graceful_shutdown(stop.clone().cancelled_owned())
             .into_future();
         // A client that connects and sends nothing must not delay the program's end.

@@ -9,6 +9,7 @@ pub mod claims;
 pub mod client;
 pub mod events;
 pub mod lease;
+pub mod listener;
 mod metrics_page;
 pub mod objects;
 pub mod slices;

@@ -80,7 +80,7 @@ const HAMI_SCHEDULER: &str = "hami-scheduler";
 const KAI_SCHEDULERS: [&str; 2] = ["kai-scheduler", "runai-scheduler"];
 /// Whether a pod's scheduler is HAMi's or KAI's.
 pub(crate) fn is_scheduler(name: &str) -> bool {
-    name == HAMI_SCHEDULER || is_scheduler_of_kai(name)
+    schedulers().any(|scheduler| scheduler == name)
 }
 
 /// Whether a pod's scheduler is KAI's.
@@ -151,6 +151,21 @@ pub(crate) fn handling(key: &str) -> Option<Handling> {
 /// Whether a key of a pod shows that the pod was written for HAMi or KAI.
 pub(crate) fn is_sign(key: &str) -> bool {
     READ.contains(&key) || STATE.contains(&key) || is_prefixed(key)
+}
+
+/// The signs without those that [`sign_prefixes`] has.
+pub(crate) fn exact_signs() -> impl Iterator<Item = &'static str> {
+    READ.into_iter().chain(STATE).filter(|key| !is_prefixed(key))
+}
+
+/// Prefixes of which each makes a key a sign.
+pub(crate) fn sign_prefixes() -> &'static [&'static str] {
+    &PREFIXES
+}
+
+/// Names of the schedulers of HAMi and KAI.
+pub(crate) fn schedulers() -> impl Iterator<Item = &'static str> {
+    std::iter::once(HAMI_SCHEDULER).chain(KAI_SCHEDULERS)
 }
 
 /// Whether a key is KAI's. Of the names without a domain, those that it reads.

@@ -16,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+mod admission;
 pub mod checkpoint;
 mod demand;
 mod hami;
@@ -29,15 +30,18 @@ pub mod plan;
 mod pod;
 mod report;
 mod selection;
+mod stored;
 mod template;
 #[cfg(test)]
 mod tests;
 mod workload;
 
+pub use admission::pod_condition;
 pub use manifests::{ManifestsError, TranslatedManifests, translate_manifests};
-pub use models::{GpuModel, Models, ModelsError};
+pub use models::{GpuModel, ModelSource, Models, ModelsError};
 pub use pod::{Origin, Translation, translate};
 pub use report::{Change, Entry, Outcome, Reason, Refusal};
+pub use stored::is_as_written;
 pub use workload::{TranslatedDocument, translate_document};
 
 /// What the caller decides.
@@ -46,6 +50,8 @@ pub struct Options {
     /// The cluster's GPU models, in the order in which fractions prefer them. Without them, fractions of a GPU's memory are
     /// refused.
     pub models: Models,
+    /// Where they come from: refusals say what to do about them.
+    pub models_from: ModelSource,
     /// `spec.schedulerName` of translated pods, such as `octavo`. Without it the name of HAMi's or KAI's scheduler is removed,
     /// and Kubernetes' own scheduler places the pod.
     pub scheduler_name: Option<String>,

@@ -19,6 +19,60 @@ pub struct GpuModel {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Models(Vec<GpuModel>);
 
+/// Where a list of GPU models comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ModelSource {
+    /// A file, or the machine descriptions that ship.
+    #[default]
+    File,
+    /// The `ResourceSlice`s of a cluster.
+    Cluster,
+}
+
+impl ModelSource {
+    /// What to do where no known GPU has as much memory.
+    pub(crate) const fn remedy_for_memory(self) -> &'static str {
+        match self {
+            Self::File => "ask for less, or add the cluster's GPU to the list of models (--models)",
+            Self::Cluster => "ask for less, or for several GPUs",
+        }
+    }
+
+    /// What to do where a pod accepts more models than a request has alternatives.
+    pub(crate) const fn remedy_for_number(self) -> &'static str {
+        match self {
+            Self::File => {
+                "shorten the list of models (--models), or name types in nvidia.com/use-gputype"
+            }
+            Self::Cluster => {
+                "name types in the annotation nvidia.com/use-gputype, or write MiB instead of a part"
+            }
+        }
+    }
+
+    /// Why a part of a GPU's memory has no model, and what to do.
+    pub(crate) const fn no_model(self, is_none_known: bool) -> (&'static str, &'static str) {
+        match (self, is_none_known) {
+            (Self::File, true) => (
+                "a claim asks for an amount of memory, and no GPU model is known",
+                "give the cluster's GPU models with their memory (--models), or write MiB",
+            ),
+            (Self::File, false) => (
+                "a claim asks for an amount of memory, and the pod accepts no GPU model of the list",
+                "give the cluster's GPU models with their memory (--models), or write MiB",
+            ),
+            (Self::Cluster, true) => (
+                "a claim asks for an amount of memory, and no ResourceSlice has a GPU",
+                "see with `octavo doctor` why no node offers one, or write MiB instead of a part",
+            ),
+            (Self::Cluster, false) => (
+                "a claim asks for an amount of memory, and the pod accepts no GPU model of the cluster",
+                "name other types, or write MiB instead of a part",
+            ),
+        }
+    }
+}
+
 /// A list of GPU models that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModelsError {
@@ -60,6 +114,19 @@ struct Written {
     memory: String,
 }
 
+impl GpuModel {
+    /// A model by its name and its memory, a quantity of bytes such as `81559Mi`, rounded down to a MiB.
+    pub fn parse(product_name: &str, memory: &str) -> Result<Self, ModelsError> {
+        let bytes = memory.parse::<Quantity>().ok().map(|amount| amount.nanos() / 1_000_000_000);
+        let mib = bytes.and_then(|bytes| u64::try_from(bytes / MIB).ok());
+        let (product_name, memory) = (product_name.to_owned(), memory.to_owned());
+        match mib.filter(|mib| *mib > 0) {
+            Some(memory_mib) => Ok(Self { product_name, memory_mib }),
+            None => Err(ModelsError::Memory { product_name, memory }),
+        }
+    }
+}
+
 impl Models {
     /// A list of models. Equal entries count once.
     pub fn new(models: impl IntoIterator<Item = GpuModel>) -> Result<Self, ModelsError> {
@@ -87,15 +154,7 @@ impl Models {
     pub fn parse(text: &str) -> Result<Self, ModelsError> {
         let written: Vec<Written> =
             serde_saphyr::from_str(text).map_err(|error| ModelsError::Parse(error.to_string()))?;
-        let model = |Written { product_name, memory }: Written| {
-            let bytes =
-                memory.parse::<Quantity>().ok().map(|amount| amount.nanos() / 1_000_000_000);
-            let mib = bytes.and_then(|bytes| u64::try_from(bytes / MIB).ok());
-            match mib.filter(|mib| *mib > 0) {
-                Some(memory_mib) => Ok(GpuModel { product_name, memory_mib }),
-                None => Err(ModelsError::Memory { product_name, memory }),
-            }
-        };
+        let model = |written: Written| GpuModel::parse(&written.product_name, &written.memory);
         Self::new(written.into_iter().map(model).collect::<Result<Vec<_>, _>>()?)
     }
 

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use crate::demand::{Demand, Memory, Portion};
 use crate::report::{Reason, Report};
 use crate::selection::{Selection, has_memory, is_product};
-use crate::{GpuModel, Models};
+use crate::{GpuModel, ModelSource, Options};
 
 /// Limit of a request's alternatives: `FirstAvailableDeviceRequestMaxSize` of `resource.k8s.io`.
 const MAX_ALTERNATIVES: usize = 8;
@@ -47,13 +47,13 @@ struct Alternative {
 pub(crate) fn claim(
     demand: &Demand,
     selection: &Selection,
-    models: &Models,
+    options: &Options,
     field: &str,
     report: &mut Report,
 ) -> Option<ClaimSpec> {
-    let accepted: Vec<&GpuModel> =
-        models.as_slice().iter().filter(|model| selection.accepts(model)).collect();
-    let alternatives = alternatives(demand, selection, models, &accepted, field, report)?;
+    let models = options.models.as_slice();
+    let accepted: Vec<&GpuModel> = models.iter().filter(|model| selection.accepts(model)).collect();
+    let alternatives = alternatives(demand, selection, options, &accepted, field, report)?;
     let selectors = alternatives.iter().flat_map(|alternative| &alternative.selectors);
     if selectors.into_iter().any(|expression| expression.len() > MAX_EXPRESSION) {
         let cause = format!("its CEL selector would be longer than {MAX_EXPRESSION} bytes");
@@ -93,7 +93,7 @@ pub(crate) fn claim(
 fn alternatives(
     demand: &Demand,
     selection: &Selection,
-    models: &Models,
+    options: &Options,
     accepted: &[&GpuModel],
     field: &str,
     report: &mut Report,
@@ -109,7 +109,7 @@ fn alternatives(
     match demand.memory {
         Memory::All => one(selectors, capacity),
         Memory::Mib(mib) => {
-            check_memory(mib, accepted, field, report)?;
+            check_memory(mib, options.models_from, accepted, field, report)?;
             if demand.is_exclusive {
                 selectors.push(has_memory(mib));
             } else {
@@ -120,13 +120,19 @@ fn alternatives(
         // All of a GPU is at least any part of it.
         Memory::Portion(_) if demand.is_exclusive => one(selectors, capacity),
         Memory::Portion(portion) => {
-            check_models(models, accepted, field, report)?;
+            check_models(options, accepted, field, report)?;
             Some(by_model(portion, &selection.uuid_expressions(), &capacity, accepted))
         }
     }
 }
 
-fn check_memory(mib: u64, accepted: &[&GpuModel], field: &str, report: &mut Report) -> Option<()> {
+fn check_memory(
+    mib: u64,
+    models_from: ModelSource,
+    accepted: &[&GpuModel],
+    field: &str,
+    report: &mut Report,
+) -> Option<()> {
     let largest = accepted.iter().max_by_key(|model| model.memory_mib);
     let cause = match largest {
         Some(largest) if mib > largest.memory_mib => {
@@ -135,24 +141,20 @@ fn check_memory(mib: u64, accepted: &[&GpuModel], field: &str, report: &mut Repo
         None | Some(_) if mib > MAX_MIB => "no quantity is so large".to_owned(),
         None | Some(_) => return Some(()),
     };
-    let remedy = "ask for less, or add the cluster's GPU to the list of models (--models)";
+    let remedy = models_from.remedy_for_memory();
     report.refuse(Reason::TooMuchMemory, field, cause, remedy);
     None
 }
 
 fn check_models(
-    models: &Models,
+    options: &Options,
     accepted: &[&GpuModel],
     field: &str,
     report: &mut Report,
 ) -> Option<()> {
     if accepted.is_empty() {
-        let cause = if models.as_slice().is_empty() {
-            "a claim asks for an amount of memory, and no GPU model is known"
-        } else {
-            "a claim asks for an amount of memory, and the pod accepts no GPU model of the list"
-        };
-        let remedy = "give the cluster's GPU models with their memory (--models), or write MiB";
+        let is_none_known = options.models.as_slice().is_empty();
+        let (cause, remedy) = options.models_from.no_model(is_none_known);
         report.refuse(Reason::NoModel, field, cause, remedy);
         return None;
     }
@@ -161,8 +163,7 @@ fn check_models(
             "the pod accepts {} GPU models, and a request has at most {MAX_ALTERNATIVES} alternatives",
             accepted.len()
         );
-        let remedy =
-            "shorten the list of models (--models), or name types in nvidia.com/use-gputype";
+        let remedy = options.models_from.remedy_for_number();
         report.refuse(Reason::TooManyModels, field, cause, remedy);
         return None;
     }

@@ -1,6 +1,8 @@
 //! Values that the chart is tried with: what each must render to, and which are refused.
 
 mod compute_domains;
+mod examples;
+mod translation;
 
 use std::ffi::OsStr;
 use std::fs;
@@ -20,7 +22,7 @@ pub(super) struct Refused {
 }
 
 /// Typos, wrong types and values that would only fail on the node.
-pub(super) const REFUSED: [Refused; 51] = [
+pub(super) const REFUSED: [Refused; 54] = [
     set("agnet.enabled=true", "additional properties 'agnet' not allowed"),
     set("agent.tolerations[0].kye=x", "additional properties 'kye' not allowed"),
     set("imagePullSecrets[0]=x", "'/imagePullSecrets/0': got string, want object"),
@@ -95,6 +97,12 @@ pub(super) const REFUSED: [Refused; 51] = [
     set("computeDomains.controller.metricsPort=0", "/controller/metricsPort': minimum: got 0"),
     set("computeDomains.daemon.serviceAccount.name=A", "/serviceAccount/name': 'A' does not match"),
     set("computeDomains.daemon.resources.claims=a", "additional properties 'claims' not allowed"),
+    set("translation.enabled=on", "'/translation/enabled': got string, want boolean"),
+    set("translation.collectAfterSeconds=5", "/collectAfterSeconds': minimum: got 5, want 120"),
+    set(
+        "translation.models[0].productName=L4",
+        "'/translation/models/0': missing property 'memory'",
+    ),
     Refused { arguments: ["--kube-version", "1.33.0"], message: "requires kubeVersion: >=1.34" },
 ];
 
@@ -135,61 +143,14 @@ pub(super) fn variants(chart: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The example with replicas: its configs are keys of a `ConfigMap` that agents mount.
-fn time_slicing_facts() -> Vec<Fact> {
-    vec![
-        fact("ConfigMap/octavo-device-plugin", "/data/whole", json!("version: v1")),
-        fact(
-            "DaemonSet",
-            "/spec/template/spec/volumes/6/configMap/name",
-            json!("octavo-device-plugin"),
-        ),
-    ]
-}
-
-/// The example with MPS: a pod with daemons on each node, which no update replaces.
-fn mps_facts() -> Vec<Fact> {
-    let daemons = "DaemonSet/octavo-mps-daemon";
-    let mount = "/spec/template/spec/containers/0/volumeMounts/0";
-    vec![
-        fact(daemons, "/spec/updateStrategy", json!({"type": "OnDelete"})),
-        fact(daemons, "/spec/template/spec/hostPID", json!(true)),
-        fact(daemons, "/spec/template/spec/automountServiceAccountToken", json!(false)),
-        fact(
-            daemons,
-            mount,
-            json!({"name": "mps", "mountPath": "/run/octavo/mps", "mountPropagation": "Bidirectional"}),
-        ),
-        fact(
-            daemons,
-            "/spec/template/spec/containers/0/command/3",
-            json!("--driver-root=/driver-root"),
-        ),
-    ]
-}
-
-/// The example with MIG devices: its layouts are a file of mig-parted.
-fn mixed_mig_facts() -> Vec<Fact> {
-    let layouts = "mig-configs:
-  halves:
-  - devices:
-    - 0
-    - 1
-    mig-devices:
-      3g.40gb: 2
-    mig-enabled: true
-version: v1";
-    vec![
-        fact("ConfigMap/octavo-mig", "/data/config.yaml", json!(layouts)),
-        fact("DaemonSet", "/spec/template/spec/volumes/6/configMap/name", json!("octavo-mig")),
-    ]
-}
-
 /// What the objects rendered with one of the files must be.
 pub(super) fn expectation(values: &Path, objects: &[Value]) -> anyhow::Result<()> {
     let name = values.file_name().and_then(OsStr::to_str).unwrap_or_default();
     let facts = match name {
-        "default-values.yaml" => both(default_facts(), compute_domains::default_facts()),
+        "default-values.yaml" => {
+            let facts = both(default_facts(), compute_domains::default_facts());
+            both(facts, translation::default_facts())
+        }
         "foreign-crds-values.yaml" => compute_domains::foreign_crds_facts(),
         "host-imex-values.yaml" => compute_domains::host_imex_facts(),
         "without-compute-domains-values.yaml" => compute_domains::disabled_facts(),
@@ -197,13 +158,15 @@ pub(super) fn expectation(values: &Path, objects: &[Value]) -> anyhow::Result<()
         "without-both-values.yaml" => without_both_facts(),
         "real-node-values.yaml" => real_node_facts(),
         "every-value-values.yaml" => {
-            both(every_value_facts(), compute_domains::every_value_facts())
+            let facts = both(every_value_facts(), compute_domains::every_value_facts());
+            both(facts, translation::every_value_facts())
         }
         "lab-values.yaml" => both(lab_facts(), compute_domains::lab_facts()),
+        "translation-values.yaml" => translation::alone_facts(),
         "unavailable-values.yaml" => unavailable_facts(),
-        "time-slicing-values.yaml" => time_slicing_facts(),
-        "mixed-mig-values.yaml" => mixed_mig_facts(),
-        "mps-values.yaml" => mps_facts(),
+        "time-slicing-values.yaml" => examples::time_slicing_facts(),
+        "mixed-mig-values.yaml" => examples::mixed_mig_facts(),
+        "mps-values.yaml" => examples::mps_facts(),
         "nothing-values.yaml" => {
             ensure!(objects.is_empty(), "{name}: everything is off, yet objects are rendered");
             return Ok(());

@@ -51,7 +51,7 @@ const ALLOWED: [(&str, &[&str]); 38] = [
             "migration",
         ],
     ),
-    ("controller", &["api", "kube-io"]),
+    ("controller", &["api", "kube-io", "migration"]),
     ("scheduler", &["api", "cel", "dra", "engine", "kube-io"]),
     ("imex-daemon", &["api", "kube-io"]),
     ("mps-daemon", &["gpu", "node"]),

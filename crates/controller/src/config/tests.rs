@@ -70,3 +70,37 @@ fn the_services_are_per_domain_unless_the_file_says_otherwise() {
         assert!(matches!(read(text), Err(ConfigError::Invalid { .. })), "{text}");
     }
 }
+
+#[test]
+fn the_webhook_may_be_all_that_is_served() {
+    let hosts = "hosts: [webhook.octavo.svc]";
+    let models = "models: [{productName: NVIDIA L4, memory: 23034Mi}]";
+    let text =
+        format!("{{computeDomains: false, translation: {{enabled: true, {hosts}, {models}}}}}");
+    let translation = read(&text).unwrap().translation;
+    assert_eq!((translation.collect_after_seconds, translation.drain_seconds), (3600, 5));
+    assert_eq!(translation.models().unwrap()[0].memory_mib, 23034);
+    assert_eq!(translation.address().unwrap().port(), 9443);
+    for (text, wanted) in [
+        ("computeDomains: false".to_owned(), "nothing to do"),
+        ("{daemon: {image: a}, translation: {enabled: true}}".to_owned(), "translation.hosts"),
+        (
+            format!("{{daemon: {{image: a}}, translation: {{enabled: true, {hosts}, listen: x}}}}"),
+            "translation.listen",
+        ),
+        (
+            format!(
+                "{{daemon: {{image: a}}, translation: {{enabled: true, {hosts}, collectAfterSeconds: 0}}}}"
+            ),
+            "translation.collectAfterSeconds",
+        ),
+        (
+            "{daemon: {image: a}, translation: {models: [{productName: a, memory: much}]}}"
+                .to_owned(),
+            "translation.models",
+        ),
+    ] {
+        let error = read(&text).unwrap_err().to_string();
+        assert!(error.contains(wanted), "{text}: {error}");
+    }
+}

@@ -9,6 +9,9 @@ fn every_metric_has_its_labels_on_the_page() {
         "| `octavo_controller_writes_total` | counter | `kind`, `result` |",
         "| `octavo_controller_plan_seconds` | histogram |  |",
         "| `octavo_controller_leader` | gauge |  |",
+        "| `octavo_controller_translations_total` | counter | `result` |",
+        "| `octavo_controller_translation_refusals_total` | counter | `reason` |",
+        "| `octavo_controller_translation_seconds` | histogram |  |",
     ] {
         assert!(page.contains(line), "{line} is not in\n{page}");
     }

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::event_loop::{EventLoop, Inputs};
 use super::leadership::Leadership;
+use super::translation::{self, Parts};
 use super::writer::KubeWriter;
 use super::{pod_reader, watches};
 use crate::config::{Config, ControllerArgs};
@@ -49,6 +50,7 @@ pub async fn run(args: ControllerArgs) -> anyhow::Result<()> {
                 address = Some(reachable_address(server.address()));
             }
             tracing::info!(address = %server.address(), "health and metrics");
+            let readiness = Arc::clone(&readiness);
             Some(tokio::spawn(server.serve(readiness, Arc::new(registry), stop.clone())))
         }
     };
@@ -68,9 +70,14 @@ pub async fn run(args: ControllerArgs) -> anyhow::Result<()> {
     } else {
         (Leadership::always(), None, None)
     };
-    let (sender, changes) = watches::watch(&reading, &config, &stop);
-    let pods = pod_reader::start(reading, sender, stop.clone());
-    let writer = KubeWriter::new(writing, &identity, leadership.clone(), metrics.clone());
+    let translation = if config.translation.enabled {
+        let client = writing.clone();
+        let (leadership, metrics) = (leadership.clone(), metrics.clone());
+        let parts = Parts { client, leadership, metrics, readiness: &readiness, stop: &stop };
+        Some(translation::start(&config, parts).await?)
+    } else {
+        None
+    };
     let watches = Arc::clone(&is_synced);
     let synced: Box<dyn FnOnce() + Send> = Box::new(move || {
         watches.pass();
@@ -78,12 +85,25 @@ pub async fn run(args: ControllerArgs) -> anyhow::Result<()> {
         // Without leader election nothing waits for it.
         let _ = synced.send(());
     });
-    let inputs = Inputs { changes, pods, lease, synced: Some(synced), stop: stop.clone() };
-    let event_loop = EventLoop::new(config, writer, leadership, metrics);
+    let event_loop = if config.compute_domains {
+        let (sender, changes) = watches::watch(&reading, &config, &stop);
+        let pods = pod_reader::start(reading, sender, stop.clone());
+        let writer = KubeWriter::new(writing, &identity, leadership.clone(), metrics.clone());
+        let inputs = Inputs { changes, pods, lease, synced: Some(synced), stop: stop.clone() };
+        Some((EventLoop::new(config, writer, leadership, metrics), inputs))
+    } else {
+        // There is nothing else to read, and no setting that the cluster could refuse.
+        synced();
+        None
+    };
     // However the loop ends, the process ends: without it nothing is planned.
-    let ends = stop.clone().drop_guard();
+    let (ends, until) = (stop.clone().drop_guard(), stop.clone());
     let event_loop = tokio::spawn(async move {
         let _ends = ends;
+        let Some((event_loop, inputs)) = event_loop else {
+            until.cancelled().await;
+            return Ok(());
+        };
         event_loop.run(inputs).await
     });
     tokio::select! {
@@ -92,11 +112,20 @@ pub async fn run(args: ControllerArgs) -> anyhow::Result<()> {
         () = stop.cancelled() => {}
     }
     stop.cancel();
-    let ended = event_loop.await;
-    if let Some(elector) = elector {
-        leave.cancel();
-        let _ = elector.await;
-    }
+    let domains_end = async {
+        let ended = event_loop.await;
+        if let Some(elector) = elector {
+            leave.cancel();
+            let _ = elector.await;
+        }
+        ended
+    };
+    let webhook_ends = async {
+        if let Some(translation) = translation {
+            translation.end().await;
+        }
+    };
+    let (ended, ()) = tokio::join!(domains_end, webhook_ends);
     if let Some(admin) = admin {
         let _ = admin.await;
     }

@@ -238,13 +238,15 @@ impl Lab {
         lab.start_control_plane(progress).await?;
         let client = lab.client().await?;
         progress.next("applying Octavo's objects");
-        manifests::apply(&client).await?;
+        let translation = options.translation.as_ref();
+        let webhook_port = lab.settings.ports.octavo_webhook;
+        manifests::apply(&client, translation.map(|_| webhook_port)).await?;
         if has_scheduler {
             let more = options.scheduler_config.as_ref();
             octavo_scheduler::write_files(&client, layout, &lab.settings, more).await?;
         }
         if has_controller {
-            octavo_controller::write_files(&client, layout, &lab.settings).await?;
+            octavo_controller::write_files(&client, layout, &lab.settings, translation).await?;
         }
         if add_ons.mpi_operator {
             add_ons::apply_mpi_jobs(&client, &lab.settings).await?;

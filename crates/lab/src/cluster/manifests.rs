@@ -20,9 +20,27 @@ pub(crate) const CONTROLLER: &str = "octavo-controller";
 /// The chart, rendered for the lab.
 const CHART: &str = include_str!("../../manifests/octavo.yaml");
 
-/// Applies the chart's objects.
-pub(crate) async fn apply(client: &kube::Client) -> anyhow::Result<()> {
-    apply::apply(client, &objects()?).await.context("apply the rendered chart")
+/// Applies the chart's objects. `webhook_port` is that of the controller's webhook on this machine; `None`: there is none.
+pub(crate) async fn apply(client: &kube::Client, webhook_port: Option<u16>) -> anyhow::Result<()> {
+    let mut objects = objects()?;
+    match webhook_port {
+        Some(port) => objects.iter_mut().for_each(|object| call_by_address(object, port)),
+        None => objects.retain(|object| apply::kind(object) != WEBHOOK),
+    }
+    apply::apply(client, &objects).await.context("apply the rendered chart")
+}
+
+/// Kind of the chart's webhook.
+const WEBHOOK: &str = "MutatingWebhookConfiguration";
+
+/// A webhook of the chart is called by its Service, which no pod of a lab serves.
+fn call_by_address(object: &mut DynamicObject, port: u16) {
+    let webhooks = object.data.get_mut("webhooks").and_then(|it| it.as_array_mut());
+    for webhook in webhooks.into_iter().flatten() {
+        let path = webhook["clientConfig"]["service"]["path"].as_str().unwrap_or_default();
+        let url = format!("https://127.0.0.1:{port}{path}");
+        webhook["clientConfig"] = serde_json::json!({ "url": url });
+    }
 }
 
 /// The chart's objects without workloads and their dependencies. In the lab, agents and scheduler
@@ -78,6 +96,10 @@ mod tests {
         }
         assert!(CHART.contains(&format!("c.image == '{OCTAVO_IMAGE}'")), "daemons are refused");
         assert!(objects.iter().any(|object| apply::kind(object) == "ClusterRoleBinding"));
+        let mut webhook = objects.iter().find(|it| apply::kind(it) == WEBHOOK).unwrap().clone();
+        call_by_address(&mut webhook, 1234);
+        let address = serde_json::json!({"url": "https://127.0.0.1:1234/translate"});
+        assert_eq!(webhook.data["webhooks"][0]["clientConfig"], address);
         let kinds: Vec<&str> = objects.iter().map(apply::kind).collect();
         for absent in ["DaemonSet", "Deployment", "ConfigMap", "PodDisruptionBudget"] {
             assert!(!kinds.contains(&absent), "{absent} in {kinds:?}");

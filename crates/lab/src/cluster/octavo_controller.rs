@@ -56,10 +56,14 @@ pub(crate) async fn write_files(
     client: &kube::Client,
     layout: &Layout,
     settings: &Settings,
+    translation: Option<&Value>,
 ) -> anyhow::Result<()> {
     write_kubeconfig(client, layout, settings, manifests::CONTROLLER).await?;
-    let text =
-        serde_saphyr::to_string(&config(settings.imex)).context("write a config file as YAML")?;
+    let mut config = config(settings.imex);
+    if let Some(keys) = translation {
+        config["translation"] = webhook(settings.ports.octavo_webhook, keys);
+    }
+    let text = serde_saphyr::to_string(&config).context("write a config file as YAML")?;
     let path = layout.octavo_controller_config();
     std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))
 }
@@ -71,6 +75,21 @@ fn config(imex: ImexSettings) -> Value {
         "namespace": manifests::NAMESPACE,
         "daemon": { "image": OCTAVO_IMAGE, "imagePullPolicy": "IfNotPresent" },
     })
+}
+
+/// The section `translation`: the controller is a process, which the API server calls by its address. `keys` override it.
+fn webhook(port: u16, keys: &Value) -> Value {
+    let mut section = json!({
+        "enabled": true,
+        "listen": format!("127.0.0.1:{port}"),
+        "hosts": ["127.0.0.1"],
+        // One API server calls it, and another controller that takes over is started by hand.
+        "drainSeconds": 0,
+    });
+    for (key, value) in keys.as_object().into_iter().flatten() {
+        section[key] = value.clone();
+    }
+    section
 }
 
 #[cfg(test)]

@@ -34,6 +34,9 @@ pub struct Ports {
     pub octavo_scheduler: u16,
     /// Octavo's controller: health and metrics.
     pub octavo_controller: u16,
+    /// Octavo's controller: the webhook for pods of HAMi and KAI Scheduler.
+    #[serde(default)]
+    pub octavo_webhook: u16,
     /// The registry of images for real nodes, on their bridge.
     pub registry: u16,
 }
@@ -64,6 +67,7 @@ impl Ports {
             scheduler: next()?,
             octavo_scheduler: next()?,
             octavo_controller: next()?,
+            octavo_webhook: next()?,
             registry: next()?,
         })
     }
@@ -100,6 +104,7 @@ mod tests {
             ports.scheduler,
             ports.octavo_scheduler,
             ports.octavo_controller,
+            ports.octavo_webhook,
             ports.registry,
         ];
         let listeners: Vec<_> =

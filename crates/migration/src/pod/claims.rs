@@ -56,10 +56,8 @@ impl<'a> Claims<'a> {
         field: String,
         report: &mut Report,
     ) {
-        let models = &self.options.models;
-        let Some(spec) = template::claim(&demand, self.selection, models, &field, report) else {
-            return;
-        };
+        let claim = template::claim(&demand, self.selection, self.options, &field, report);
+        let Some(spec) = claim else { return };
         let user = User { container: container.clone(), field };
         let is_free = |claim: &&mut Claim| {
             let mut users = claim.users.iter();

@@ -101,7 +101,7 @@ fn the_examples_of_the_page_are_what_it_does() {
     let [before_hami, after_hami, models, before_kai, after_kai] = blocks[..] else {
         panic!("{} blocks", blocks.len())
     };
-    let options = Options { models: Models::parse(models).unwrap(), scheduler_name: None };
+    let options = Options { models: Models::parse(models).unwrap(), ..Options::default() };
     for (before, after) in [(before_hami, after_hami), (before_kai, after_kai)] {
         let mut found = values(&translate_manifests(before, &options).unwrap().text);
         let name = found[0]["metadata"]["name"].as_str().unwrap().to_owned();

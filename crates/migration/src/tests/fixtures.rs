@@ -12,7 +12,7 @@ pub(super) const T4: &str = "Tesla T4";
 pub(super) fn options() -> Options {
     let model = |name: &str, memory_mib| GpuModel { product_name: name.to_owned(), memory_mib };
     let models = [model(T4, 15360), model(L4, 23034), model(H100, 81559)];
-    Options { models: Models::new(models).unwrap(), scheduler_name: None }
+    Options { models: Models::new(models).unwrap(), ..Options::default() }
 }
 
 /// A pod with one container `main`.

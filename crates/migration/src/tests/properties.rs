@@ -171,7 +171,8 @@ proptest! {
     #[test]
     fn arbitrary_json_is_never_a_panic(value in json_value(), with_models in any::<bool>()) {
         let models = if with_models { options().models } else { Models::default() };
-        let options = Options { models, scheduler_name: with_models.then(|| "octavo".to_owned()) };
+        let scheduler_name = with_models.then(|| "octavo".to_owned());
+        let options = Options { models, scheduler_name, ..Options::default() };
         let _ = translate(&value, &Origin::default(), &options);
         let _ = translate_document(&value, &options);
         let _ = translate_manifests(&value.to_string(), &options);

@@ -1,7 +1,7 @@
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::fixtures::{annotated, options, pod, reasons, try_translate};
-use crate::{GpuModel, Models, Options, Origin, Reason, translate};
+use crate::{GpuModel, ModelSource, Models, Options, Origin, Reason, translate};
 
 #[test]
 fn resources_without_an_equal_are_refused() {
@@ -99,6 +99,21 @@ fn fractions_need_models_and_amounts_do_not() {
     assert!(translate(&fraction, &origin, &models(8)).unwrap().is_some());
     let refusals = translate(&fraction, &origin, &models(9)).unwrap_err();
     assert_eq!(refusals[0].reason, Reason::TooManyModels);
+
+    // A pod of a cluster comes with no list.
+    let refused = |options: Options, pod: &Value| {
+        let options = Options { models_from: ModelSource::Cluster, ..options };
+        translate(pod, &origin, &options).unwrap_err()[0].to_string()
+    };
+    let text = refused(none, &fraction);
+    assert!(
+        text.contains("no ResourceSlice has a GPU") && text.contains("octavo doctor"),
+        "{text}"
+    );
+    assert!(refused(models(9), &fraction).contains("nvidia.com/use-gputype"));
+    assert!(refused(models(1), &amount).ends_with("ask for less, or for several GPUs"));
+    let typed = annotated(json!({"gpu-fraction": "0.5", "nvidia.com/use-gputype": "H100"}));
+    assert!(refused(models(1), &typed).contains("name other types"));
 }
 
 #[test]

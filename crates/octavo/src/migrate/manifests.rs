@@ -51,7 +51,8 @@ pub(crate) fn run_manifests(
     log: &mut dyn Write,
 ) -> anyhow::Result<bool> {
     let models = models(args.models.as_deref())?;
-    let options = Options { models, scheduler_name: args.scheduler_name.clone() };
+    let scheduler_name = args.scheduler_name.clone();
+    let options = Options { models, scheduler_name, ..Options::default() };
     let targets = args.output.as_deref().map(|folder| targets(&args.files, folder)).transpose()?;
     let files = args.files.iter().map(|path| translate_file(path, &options));
     let files = files.collect::<anyhow::Result<Vec<_>>>()?;

@@ -32,7 +32,8 @@ pub(crate) struct PlanArgs {
 /// Runs `octavo migrate plan`. Returns the text for standard output, and whether nothing stands in the way.
 pub(crate) async fn run_plan(args: &PlanArgs) -> anyhow::Result<(String, bool)> {
     let models = models(args.models.as_deref())?;
-    let options = Options { models, scheduler_name: args.scheduler_name.clone() };
+    let scheduler_name = args.scheduler_name.clone();
+    let options = Options { models, scheduler_name, ..Options::default() };
     let connection = args.connect.connect().await?;
     let cluster = Box::pin(connection.within(read::cluster(&connection.client))).await?;
     let plan = plan(&cluster, &options);

@@ -3,6 +3,7 @@
 mod compute_domain_claims;
 mod compute_domain_secrets;
 mod compute_domains;
+mod translation;
 
 use std::path::Path;
 use std::process::Command;
@@ -21,29 +22,16 @@ use serde_json::{Value, json};
 
 use crate::testbed::{OCTAVO, Testbed, eventually};
 
+/// Folder of the chart.
+const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts/octavo");
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn helm_installs_the_chart_and_upgrades_it() {
     let testbed = Testbed::up("t4=1").await;
-    let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts/octavo");
-    let helm = helm_binary();
     let home = tempfile::tempdir().unwrap();
-    let run = |args: &[&str]| {
-        let output = Command::new(&helm)
-            .args(args)
-            .args(["--namespace", "octavo-system"])
-            .env("KUBECONFIG", testbed.lab.kubeconfig())
-            .env("HELM_CACHE_HOME", home.path())
-            .env("HELM_CONFIG_HOME", home.path())
-            .env("HELM_DATA_HOME", home.path())
-            .env("KUBECACHEDIR", home.path())
-            .output()
-            .unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "helm {args:?}: {errors}");
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
+    let run = |args: &[&str]| helm(&testbed, home.path(), args);
     // The lab has applied the chart's objects itself; helm takes them over.
-    let install = ["upgrade", "--install", "octavo", chart, "--take-ownership"];
+    let install = ["upgrade", "--install", "octavo", CHART, "--take-ownership"];
     run(&[&install[..], &["--force-conflicts"]].concat());
     let sets: Api<k8s_openapi::api::apps::v1::DaemonSet> =
         Api::namespaced(testbed.client.clone(), "octavo-system");
@@ -53,7 +41,7 @@ async fn helm_installs_the_chart_and_upgrades_it() {
     agent_reads_its_config(&testbed).await;
     compute_domains::controller_reads_its_config(&testbed).await;
 
-    run(&["upgrade", "octavo", chart, "--set", "agent.enabled=false"]);
+    run(&["upgrade", "octavo", CHART, "--set", "agent.enabled=false"]);
     assert!(run(&["history", "octavo"]).contains("superseded"));
     eventually("no agent is left", || async {
         sets.list(&ListParams::default()).await.ok()?.items.is_empty().then_some(())
@@ -386,6 +374,23 @@ fn slice(name: &str, driver: &str, pool: &str, place: &Value) -> Value {
 }
 
 /// Helm, built once from its Go module.
+/// Runs helm in the chart's namespace of a lab, which must succeed. `home` has its files.
+fn helm(testbed: &Testbed, home: &Path, args: &[&str]) -> String {
+    let output = Command::new(helm_binary())
+        .args(args)
+        .args(["--namespace", "octavo-system"])
+        .env("KUBECONFIG", testbed.lab.kubeconfig())
+        .env("HELM_CACHE_HOME", home)
+        .env("HELM_CONFIG_HOME", home)
+        .env("HELM_DATA_HOME", home)
+        .env("KUBECACHEDIR", home)
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "helm {args:?}: {errors}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 pub(crate) fn helm_binary() -> String {
     let xtask = Path::new(OCTAVO).with_file_name("xtask");
     assert!(

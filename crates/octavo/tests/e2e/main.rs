@@ -40,6 +40,7 @@ mod shares;
 mod static_mig;
 mod testbed;
 mod tour;
+mod translation;
 mod upgrade;
 mod validate;
 mod virtual_machine;

@@ -63,6 +63,16 @@ daemon:
   logLevel: \"debug\"
   serviceAccountName: \"gpu-imex-daemon\"
   priorityClassName: \"gpu-critical\"
+translation:
+  enabled: true
+  listen: \":9444\"
+  hosts: [\"octavo-gpus-controller-webhook.octavo-system.svc\"]
+  secretName: \"octavo-gpus-controller-webhook\"
+  webhookName: \"octavo-gpus-translation\"
+  schedulerName: \"gpus\"
+  models: [{\"memory\":\"23034Mi\",\"productName\":\"NVIDIA L4\"}]
+  collectAfterSeconds: 600
+  drainSeconds: 3
 leaderElection:
   enabled: true
   namespace: \"octavo-system\"

@@ -37,6 +37,9 @@ pub struct UpOptions {
     /// Whether to run Octavo's controller, with agents that are drivers of `ComputeDomains`. `None`: if the binary has one
     /// and a node has a fabric of several nodes.
     pub controller: Option<bool>,
+    /// Keys of the section `translation` in the controller's config file; they override the lab's. `None`: no webhook for pods of
+    /// HAMi and KAI Scheduler.
+    pub translation: Option<serde_json::Value>,
     /// Who runs the IMEX services of simulated nodes, what keeps domains apart, and whether they encrypt. `None`: the default,
     /// or as in a running lab.
     pub imex: Option<ImexSettings>,
@@ -76,6 +79,7 @@ impl UpOptions {
             scheduler: None,
             scheduler_config: None,
             controller: None,
+            translation: None,
             imex: None,
             dns: None,
             mpi_operator: None,

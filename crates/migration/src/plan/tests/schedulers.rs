@@ -110,7 +110,8 @@ fn pods_stand_for_owners_that_are_not_read() {
     let objects = [of_job("train-0"), of_job("train-1"), bare];
     let models =
         Models::new([GpuModel { product_name: "L4".to_owned(), memory_mib: 23034 }]).unwrap();
-    let options = Options { models, scheduler_name: Some("octavo".to_owned()) };
+    let options =
+        Options { models, scheduler_name: Some("octavo".to_owned()), ..Options::default() };
     let found = plan(&cluster(&objects), &options).workloads;
     let names: Vec<(&str, usize)> =
         found.iter().map(|found| (found.object.as_str(), found.pods)).collect();

@@ -1,12 +1,12 @@
 //! A listener with a limit of open connections, and of the bytes of a request.
 //!
-//! Any pod of a cluster reaches an admin port, and each idle connection takes memory. Beyond the limit,
+//! Any pod of a cluster reaches a program's ports, and each idle connection takes memory. Beyond the limit,
 //! the oldest connection is closed for a new one. So a client that opens many cannot keep out a
 //! kubelet's probe, which takes milliseconds.
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -16,20 +16,36 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 /// Open connections at most.
 const MAX_CONNECTIONS: usize = 128;
-/// Bytes of requests without an answer. All requests are short; a client could otherwise send headers without end.
-const MAX_REQUEST_BYTES: usize = 16 << 10;
+
+/// Binds an address.
+///
+/// # Errors
+///
+/// It is in use, or not this machine's.
+pub async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    match TcpListener::bind(address).await {
+        // Without IPv6 in the kernel, "all addresses" means those of IPv4.
+        Err(_) if address.ip() == Ipv6Addr::UNSPECIFIED => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+        }
+        bound => bound,
+    }
+}
 
 /// Accepts connections and closes the oldest beyond the limit.
-pub(super) struct LimitedListener {
+#[derive(Debug)]
+pub struct LimitedListener {
     listener: TcpListener,
+    /// Bytes of requests without an answer at most.
+    max_request_bytes: usize,
     /// Ends each open connection, the oldest first. Those that have ended stay until they are the oldest.
     open: VecDeque<CancellationToken>,
 }
 
 impl LimitedListener {
-    /// Limits the connections of a listener.
-    pub(super) fn new(listener: TcpListener) -> Self {
-        Self { listener, open: VecDeque::new() }
+    /// Limits the connections of a listener. A connection ends that sends more bytes than these without an answer.
+    pub fn new(listener: TcpListener, max_request_bytes: usize) -> Self {
+        Self { listener, max_request_bytes, open: VecDeque::new() }
     }
 }
 
@@ -47,7 +63,8 @@ impl axum::serve::Listener for LimitedListener {
         let closing = CancellationToken::new();
         let closed = Box::pin(closing.clone().cancelled_owned());
         self.open.push_back(closing);
-        (LimitedStream { stream, closed, unanswered: 0 }, address)
+        let max_request_bytes = self.max_request_bytes;
+        (LimitedStream { stream, closed, unanswered: 0, max_request_bytes }, address)
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -56,11 +73,13 @@ impl axum::serve::Listener for LimitedListener {
 }
 
 /// A connection that the listener may close.
-pub(super) struct LimitedStream {
+#[derive(Debug)]
+pub struct LimitedStream {
     stream: TcpStream,
     closed: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Bytes read since the last answer.
     unanswered: usize,
+    max_request_bytes: usize,
 }
 
 impl LimitedStream {
@@ -83,7 +102,7 @@ impl AsyncRead for LimitedStream {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         self.unanswered += buffer.filled().len() - before;
-        if self.unanswered > MAX_REQUEST_BYTES {
+        if self.unanswered > self.max_request_bytes {
             return Poll::Ready(Err(io::Error::other("the request is too long")));
         }
         read
