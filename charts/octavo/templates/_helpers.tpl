@@ -19,6 +19,9 @@
 
 {{/* Refuses values that have been renamed or removed, and says what to do. */}}
 {{- define "octavo.renamedValues" -}}
+{{- if and .Values.discover.enabled (eq .Values.discover.serviceAccount.name .Values.serviceAccount.name) }}
+{{- fail "discover.serviceAccount.name is the agent's account: give it another name, because its pods run on all nodes and may label them only" }}
+{{- end }}
 {{- if hasKey .Values.agent "devRoot" }}
 {{- fail "agent.devRoot is gone: containers get device files by their numbers, wherever the host has them; remove the value" }}
 {{- end }}

@@ -7,12 +7,13 @@ use anyhow::Context as _;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::api::resource::v1::ResourceSlice;
+use k8s_openapi::api::resource::v1::{ResourceClaimTemplate, ResourceSlice};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use octavo_api::names::{
     AGENT_CONTROLLER, DISCOVER_MANAGER, DRIVER, DRIVER_COMPUTE_DOMAIN, FEATURE_LABELS_MANAGER,
-    LABEL_DRIVER_RELEASED, LABEL_DYNAMIC_MIG, LABEL_MODE, LABEL_OWNER, MIG_MANAGER,
+    LABEL_DRIVER_RELEASED, LABEL_DYNAMIC_MIG, LABEL_MODE, LABEL_OWNER, LABEL_TRANSLATED,
+    MIG_MANAGER,
 };
 use octavo_view::ViewError;
 use octavo_view::fetch::list;
@@ -119,6 +120,27 @@ pub(crate) async fn remove_leases(
     for name in names {
         gone(api.delete(name, &DeleteParams::default()).await.map(drop))
             .with_context(|| format!("Lease {name} cannot be removed"))?;
+    }
+    Ok(())
+}
+
+/// Removes the claim templates that the controller's webhook made. No pod needs them any more.
+///
+/// # Errors
+///
+/// One cannot be removed.
+pub(crate) async fn remove_templates(client: &Client) -> anyhow::Result<()> {
+    let all: Api<ResourceClaimTemplate> = Api::all(client.clone());
+    let translated = ListParams::default().labels(&format!("{LABEL_TRANSLATED}=true"));
+    for template in list("resourceclaimtemplates", &all, translated).await? {
+        let (namespace, name) = (
+            template.metadata.namespace.unwrap_or_default(),
+            template.metadata.name.unwrap_or_default(),
+        );
+        let api: Api<ResourceClaimTemplate> = Api::namespaced(client.clone(), &namespace);
+        gone(api.delete(&name, &DeleteParams::default()).await.map(drop)).with_context(|| {
+            format!("ResourceClaimTemplate {namespace}/{name} cannot be removed")
+        })?;
     }
     Ok(())
 }

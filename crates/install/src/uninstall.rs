@@ -130,6 +130,7 @@ impl Uninstallation<'_> {
         }
         leftovers::remove_slices(client, nodes).await.context(rest)?;
         leftovers::remove_labels(client, nodes).await.context(rest)?;
+        leftovers::remove_templates(client).await.context(rest)?;
         leftovers::remove_leases(client, ours, &leases).await.context(rest)?;
         leftovers::remove_definitions(client, ours, self.args.crds).await.context(rest)
     }

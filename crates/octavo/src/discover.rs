@@ -14,13 +14,11 @@ use kube::{Api, Client};
 use octavo_api::names::{DISCOVER_MANAGER, LABEL_GPU_PRESENT};
 use octavo_gpu::gpus_on_bus;
 use octavo_kube_io::client::{self, ClientOptions};
-use octavo_view::connect::{Timeout, parse_timeout};
+use octavo_view::connect::parse_timeout;
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep};
 
-/// Interval between looks at the bus if none is given.
-const DEFAULT_INTERVAL: Duration = Duration::from_mins(1);
 /// Time after which the label is written again, in case that it was removed, or its node made again.
 const REWRITE_INTERVAL: Duration = Duration::from_mins(10);
 /// Pause after a write that failed.
@@ -44,8 +42,8 @@ pub(crate) struct DiscoverArgs {
     #[arg(long, value_name = "FOLDER", default_value = "/sys")]
     sys_root: PathBuf,
     /// Interval between looks at the PCI bus
-    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = parse_timeout)]
-    interval: Timeout,
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = parse_interval)]
+    interval: Duration,
 }
 
 /// Keeps the label until a signal.
@@ -88,7 +86,7 @@ async fn look(args: &DiscoverArgs, client: &Client, seen: &mut Seen) -> Duration
             return RETRY_INTERVAL;
         }
     };
-    let interval = args.interval.0.unwrap_or(DEFAULT_INTERVAL);
+    let interval = args.interval;
     seen.absent_looks = if has_gpu { 0 } else { seen.absent_looks.saturating_add(1) };
     let is_brief = !has_gpu && seen.absent_looks < ABSENT_LOOKS;
     let is_known =
@@ -117,6 +115,12 @@ async fn look(args: &DiscoverArgs, client: &Client, seen: &mut Seen) -> Duration
     }
     seen.written = Some((has_gpu, Instant::now()));
     interval
+}
+
+/// Reads an interval, which is not 0.
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    let interval = parse_timeout(text)?.0;
+    interval.ok_or_else(|| "0 is no interval: give a time such as 30s".to_owned())
 }
 
 fn has_gpu(sys_root: &Path) -> anyhow::Result<bool> {

@@ -24,6 +24,8 @@ use status_files::StatusFolder;
 
 /// Pause before a failed check is repeated.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+/// Time for the driver's answers. The first call of a driver without persistence mode takes seconds for each GPU.
+const DRIVER_LIMIT: Duration = Duration::from_mins(2);
 /// Longest message of a result in bytes: those of a container are in its termination message, which has 4096.
 const MAX_MESSAGE_BYTES: usize = 700;
 
@@ -69,7 +71,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<ValidateStatus> {
 
 async fn check(component: Component, args: &NodeArgs, root: &DriverRoot) -> Finding {
     let mut finding = match component {
-        Component::Driver => driver::check(root),
+        Component::Driver => driver::check_within(root, DRIVER_LIMIT).await,
         Component::Toolkit => toolkit::check(root),
         Component::Cuda => cuda::check(&own_program()).await,
         Component::Plugin => plugin::check(args).await,

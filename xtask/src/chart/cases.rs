@@ -423,6 +423,11 @@ fn every_value_facts() -> Vec<Fact> {
             "/roleRef/name",
             json!("system:openshift:scc:privileged"),
         ),
+        fact(
+            "RoleBinding/octavo-gpus-nonroot-scc",
+            "/roleRef/name",
+            json!("system:openshift:scc:nonroot-v2"),
+        ),
         fact("PodMonitor", "/spec/podMetricsEndpoints/0/interval", json!("1m30s")),
         fact("Role/octavo-gpus-figures", "/rules/0/resources", json!(["pods/proxy"])),
         fact("Role/octavo-gpus-figures", "/rules/0/verbs", json!(["get"])),

@@ -19,7 +19,7 @@ fn args(sys: &Path) -> DiscoverArgs {
         node_name: "a".to_owned(),
         kubeconfig: None,
         sys_root: sys.to_owned(),
-        interval: Timeout(Some(Duration::from_millis(7))),
+        interval: Duration::from_millis(7),
     }
 }
 
@@ -77,4 +77,10 @@ async fn a_node_that_is_missing_is_not_made() {
     let api = ScriptedApi::new(|_| failure(404, "nodes \"a\" not found"));
     assert_eq!(look(&args(sys.path()), &api.client(), &mut Seen::default()).await, RETRY_INTERVAL);
     assert_eq!(sent(&api), Vec::<Value>::new());
+}
+
+#[test]
+fn no_interval_is_refused() {
+    assert_eq!(parse_interval("30s"), Ok(Duration::from_secs(30)));
+    assert!(parse_interval("0").unwrap_err().contains("0 is no interval"));
 }

@@ -160,3 +160,31 @@ async fn mig_devices_of_the_device_plugin_change_once_no_pod_has_them() {
     wait_until_state(&testbed, Some("success")).await;
     wait_until_allocatable(&testbed, &[("gpu", "8")]).await;
 }
+
+/// Under `single` MIG devices are counted as GPUs, as long as they are alike.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn equal_mig_devices_are_counted_as_gpus_and_different_ones_are_an_event() {
+    let testbed = Testbed::up("dgx-h100=1").await;
+    let settings =
+        "migManager: true\nmode: device-plugin\ndevicePlugin: {flags: {mig-strategy: single}}";
+    testbed.configure_agent(NODE, settings).await;
+    wait_until_allocatable(&testbed, &[("gpu", "8")]).await;
+    label(&testbed, Some("all-3g.40gb")).await;
+    wait_until_state(&testbed, Some("success")).await;
+    wait_until_allocatable(&testbed, &[("gpu", "16")]).await;
+
+    let mut half = pod("half", "half");
+    half["spec"].as_object_mut().unwrap().remove("resourceClaims");
+    half["spec"]["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": "1"}});
+    testbed.create::<Pod>(half).await;
+    let running = testbed.wait_until_running("half").await;
+    let container = testbed.container(NODE, &running, "main");
+    assert_eq!(container.device_nodes("/dev/nvidia-caps/"), 2, "a MIG device");
+    testbed.delete_pod("half").await;
+
+    label(&testbed, Some("all-balanced")).await;
+    testbed.wait_until_event("MigLayoutMismatched", "").await;
+    label(&testbed, Some("all-1g.10gb")).await;
+    wait_until_state(&testbed, Some("success")).await;
+    wait_until_allocatable(&testbed, &[("gpu", "56")]).await;
+}

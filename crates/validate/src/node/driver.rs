@@ -2,9 +2,14 @@
 
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use octavo_gpu::nvml::{Nvml, find_library};
 use octavo_gpu::{Driver, DriverError, Inventory};
+
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use crate::report::{Component, Finding};
 
@@ -58,6 +63,33 @@ impl DriverRoot {
              NVIDIA_DEV_ROOT={}\nDEV_ROOT_CTR_PATH={}\n",
             driver.0, driver.1, dev.0, dev.1
         )
+    }
+}
+
+/// The check, by a thread of its own: a call of a broken driver may never return. Such a thread ends with the process.
+pub(super) async fn check_within(root: &DriverRoot, limit: Duration) -> Finding {
+    let root = root.clone();
+    within(limit, move || check(&root)).await
+}
+
+async fn within(limit: Duration, check: impl FnOnce() -> Finding + Send + 'static) -> Finding {
+    let failed = |message: String| {
+        let remedy =
+            "see the kernel's log (dmesg) for XID errors; a driver that hangs needs a reboot";
+        Finding::failed(Component::Driver, message, remedy)
+    };
+    let (sender, receiver) = oneshot::channel();
+    let thread = thread::Builder::new().name("driver-check".to_owned()).spawn(move || {
+        // The answer may come too late.
+        let _ = sender.send(check());
+    });
+    if let Err(error) = thread {
+        return failed(format!("no thread for the check can be made: {error}"));
+    }
+    match timeout(limit, receiver).await {
+        Ok(Ok(finding)) => finding,
+        Ok(Err(_)) => failed("the check of the driver has panicked".to_owned()),
+        Err(_) => failed(format!("the driver does not answer within {} s", limit.as_secs())),
     }
 }
 

@@ -79,3 +79,18 @@ fn operands_read_where_the_driver_and_the_device_nodes_are() {
     let text = container.variables();
     assert!(text.ends_with("NVIDIA_DEV_ROOT=/\nDEV_ROOT_CTR_PATH=/host\n"), "{text}");
 }
+
+#[tokio::test]
+async fn a_driver_that_does_not_answer_is_a_failure() {
+    let (release, hang) = std::sync::mpsc::channel::<()>();
+    let hanging = move || {
+        let _ = hang.recv();
+        Finding::ready(Component::Driver, "late".to_owned())
+    };
+    let finding = within(Duration::from_millis(20), hanging).await;
+    assert_eq!(finding.state, State::Failed);
+    assert!(finding.message.contains("does not answer within"), "{finding:?}");
+    drop(release);
+    let answer = || Finding::ready(Component::Driver, "in time".to_owned());
+    assert_eq!(within(Duration::from_mins(1), answer).await.message, "in time");
+}
