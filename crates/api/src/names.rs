@@ -141,6 +141,9 @@ pub const LABEL_OWNER: &str = "octavo.dev/scheduler";
 /// Node label with the way in which the node offers its GPUs: `dra`, `device-plugin` or `none`. It takes precedence over the
 /// agent's setting.
 pub const LABEL_MODE: &str = "octavo.dev/mode";
+/// Annotation of a node that leaves with its release: `NAMESPACE/RELEASE` and the former value of [`LABEL_MODE`], as
+/// `octavo-system/octavo=device-plugin`.
+pub const ANNOTATION_LEAVING: &str = "octavo.dev/leaving";
 /// Value of [`LABEL_MODE`] for a node that is about to leave Octavo.
 pub const MODE_NONE: &str = "none";
 /// Metric of the agent with the labels `node` and `mode`: 1 for the mode in which the node is.

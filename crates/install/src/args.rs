@@ -46,6 +46,10 @@ pub struct ChartArgs {
     /// Another chart: a folder, an archive or an address as of helm [default: the chart of this program]
     #[arg(long, value_name = "CHART")]
     pub chart: Option<String>,
+    /// Install although device plugins of NVIDIA or HAMi run where agents will: an agent waits until its node has none, and offers no
+    /// GPU before. A running DRA driver of NVIDIA still has to end first
+    #[arg(long)]
+    pub allow_live_plugins: bool,
     /// Overwrite fields of the release's objects that another program or a person has changed. Helm 3 always does
     #[arg(long)]
     pub force_conflicts: bool,

@@ -1,10 +1,10 @@
 //! What the API server says of a cluster before a release is written.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{Node as KubeNode, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Node as KubeNode, Pod, Secret};
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
-use kube::core::PartialObjectMeta;
+use kube::core::ObjectMeta;
 use kube::{Api, Client};
 use octavo_migration::plan::{Component, Owner, component, owner};
 use octavo_view::ViewError;
@@ -20,11 +20,7 @@ const OF_HELM: &str = "owner=helm";
 /// The cluster.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
-    /// Version of the API server, such as `v1.36.1`.
-    pub(crate) version: String,
-    /// Its major and minor version.
-    pub(crate) number: (u32, u32),
-    /// Whether it serves `resource.k8s.io/v1`.
+    /// Whether the API server serves `resource.k8s.io/v1`.
     pub(crate) serves_dra: bool,
     /// All nodes.
     pub(crate) nodes: Vec<Node>,
@@ -61,7 +57,6 @@ pub(crate) async fn version(client: &Client) -> Result<(String, (u32, u32)), Vie
 
 /// Reads the cluster, and of the chart's objects those with fixed names.
 pub(crate) async fn read(client: &Client, chart: &[Value]) -> Result<Facts, ViewError> {
-    let (version, number) = version(client).await?;
     let groups = client.list_api_groups().await.map_err(|e| ViewError::api("API groups", e))?;
     let serves = |version: &str| {
         groups.groups.iter().flat_map(|group| &group.versions).any(|it| it.group_version == version)
@@ -75,8 +70,6 @@ pub(crate) async fn read(client: &Client, chart: &[Value]) -> Result<Facts, View
     let parts =
         pods.iter().filter_map(|pod| serde_json::to_value(pod).ok()).filter_map(|pod| part(&pod));
     Ok(Facts {
-        version,
-        number,
         serves_dra: serves("resource.k8s.io/v1"),
         nodes: nodes.collect(),
         parts: parts.collect(),
@@ -154,15 +147,61 @@ pub(crate) fn plural(kind: &str) -> &'static str {
     if kind == "DeviceClass" { "deviceclasses" } else { "customresourcedefinitions" }
 }
 
-/// The releases of helm, by its Secrets. Their content is not read.
+/// The releases of helm, by its Secrets or `ConfigMaps`. Their content is not read.
 async fn releases(client: &Client) -> Option<BTreeSet<Release>> {
-    let secrets: Api<PartialObjectMeta<Secret>> = Api::all(client.clone());
-    let found = secrets.list_metadata(&ListParams::default().labels(OF_HELM)).await.ok()?;
-    let releases = found.items.into_iter().filter_map(|secret| {
-        let labels = secret.metadata.labels.unwrap_or_default();
+    let params = ListParams::default().labels(OF_HELM);
+    let secrets: Api<Secret> = Api::all(client.clone());
+    let maps: Api<ConfigMap> = Api::all(client.clone());
+    let secrets =
+        secrets.list_metadata(&params).await.ok()?.items.into_iter().map(|it| it.metadata);
+    let maps = maps.list_metadata(&params).await.ok()?.items.into_iter().map(|it| it.metadata);
+    Some(living(secrets.chain(maps)))
+}
+
+/// The releases whose newest version is not uninstalled.
+fn living(versions: impl Iterator<Item = ObjectMeta>) -> BTreeSet<Release> {
+    let mut newest: BTreeMap<Release, (u64, bool)> = BTreeMap::new();
+    for version in versions {
+        let labels = version.labels.unwrap_or_default();
+        let (Some(name), Some(namespace)) = (labels.get("name"), version.namespace) else {
+            continue;
+        };
+        let release = Release { namespace, name: name.clone() };
+        let number = labels.get("version").and_then(|text| text.parse().ok()).unwrap_or_default();
         let is_there = labels.get("status").is_none_or(|status| status != "uninstalled");
-        let (name, namespace) = (labels.get("name")?.clone(), secret.metadata.namespace?);
-        is_there.then_some(Release { namespace, name })
-    });
-    Some(releases.collect())
+        let known = newest.entry(release).or_insert((number, is_there));
+        if number >= known.0 {
+            *known = (number, is_there);
+        }
+    }
+    newest.into_iter().filter(|(_, (_, is_there))| *is_there).map(|(release, _)| release).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_lives_by_its_newest_version() {
+        let version = |name: &str, number: &str, status: &str| ObjectMeta {
+            namespace: Some("ns".to_owned()),
+            labels: Some(
+                [("name", name), ("version", number), ("status", status)]
+                    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                    .into(),
+            ),
+            ..ObjectMeta::default()
+        };
+        let found = living(
+            [
+                version("here", "10", "deployed"),
+                version("here", "9", "superseded"),
+                version("gone", "1", "superseded"),
+                version("gone", "2", "uninstalled"),
+            ]
+            .into_iter(),
+        );
+        let names: Vec<&str> = found.iter().map(|release| release.name.as_str()).collect();
+        assert_eq!(names, ["here"]);
+    }
 }

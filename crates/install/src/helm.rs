@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::{Output, Stdio};
 
 use anyhow::{Context as _, bail, ensure};
+use serde_json::Value;
 use tokio::process::Command;
 
 use crate::args::{ChartArgs, ReleaseArgs};
@@ -13,6 +14,19 @@ use crate::chart::Chart;
 
 /// The oldest helm: its `upgrade` has `--reset-then-reuse-values`.
 const OLDEST: (u32, u32) = (3, 14);
+
+/// Variables by which helm would choose another cluster or user than this program.
+const KUBE_VARIABLES: [&str; 9] = [
+    "HELM_KUBEAPISERVER",
+    "HELM_KUBEASGROUPS",
+    "HELM_KUBEASUSER",
+    "HELM_KUBECAFILE",
+    "HELM_KUBECONTEXT",
+    "HELM_KUBEINSECURE_SKIP_TLS_VERIFY",
+    "HELM_KUBETLS_SERVER_NAME",
+    "HELM_KUBETOKEN",
+    "HELM_NAMESPACE",
+];
 
 /// Helm, for one release of one cluster.
 #[derive(Debug)]
@@ -23,6 +37,27 @@ pub(crate) struct Helm {
     namespace: String,
     /// Its major version.
     major: u32,
+}
+
+/// What helm has of a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReleaseState {
+    /// None, or only its history.
+    Absent,
+    /// A helm writes it, or was interrupted while it did.
+    Pending,
+    /// It is there. It may have failed.
+    There,
+}
+
+impl ReleaseState {
+    fn of(status: Option<&str>) -> Self {
+        match status {
+            Some("uninstalled") => Self::Absent,
+            Some("pending-install" | "pending-upgrade" | "pending-rollback") => Self::Pending,
+            _ => Self::There,
+        }
+    }
 }
 
 /// What helm is to do with a chart.
@@ -100,7 +135,7 @@ impl Helm {
         text
     }
 
-    /// Writes the release. `forces`: fields of other writers are overwritten.
+    /// Writes the release.
     ///
     /// # Errors
     ///
@@ -110,10 +145,9 @@ impl Helm {
         action: Action,
         chart: &Chart,
         args: &ChartArgs,
-        forces: bool,
     ) -> anyhow::Result<()> {
         let mut words = self.words(action, chart, args);
-        if forces && self.major >= 4 {
+        if args.force_conflicts && self.major >= 4 {
             words.push("--force-conflicts".to_owned());
         }
         self.text(&words).await.map(drop)
@@ -130,20 +164,23 @@ impl Helm {
         self.text(&[&words[..], &self.of_namespace()].concat()).await.map(drop)
     }
 
-    /// Whether the release is there.
+    /// What helm has of the release.
     ///
     /// # Errors
     ///
     /// Helm fails for another reason.
-    pub(crate) async fn has_release(&self) -> anyhow::Result<bool> {
-        let output =
-            self.run(&[&["status", &self.release][..], &self.of_namespace()].concat()).await?;
+    pub(crate) async fn state(&self) -> anyhow::Result<ReleaseState> {
+        let words = ["status", &self.release, "-o", "json"];
+        let output = self.run(&[&words[..], &self.of_namespace()].concat()).await?;
         let error = String::from_utf8_lossy(&output.stderr);
-        match output.status.success() {
-            true => Ok(true),
-            false if error.contains("not found") => Ok(false),
-            false => bail!("helm status: {}", error.trim()),
+        if !output.status.success() {
+            if error.contains("release: not found") {
+                return Ok(ReleaseState::Absent);
+            }
+            bail!("helm status fails: {}", error.trim());
         }
+        let answer: Value = serde_json::from_slice(&output.stdout).context("read helm's answer")?;
+        Ok(ReleaseState::of(answer.pointer("/info/status").and_then(Value::as_str)))
     }
 
     fn words(&self, action: Action, chart: &Chart, args: &ChartArgs) -> Vec<String> {
@@ -183,6 +220,10 @@ impl Helm {
         let mut command = Command::new(&self.program);
         command.args(words.iter().map(AsRef::as_ref)).args(&self.cluster);
         command.stdin(Stdio::null()).kill_on_drop(true);
+        // The cluster that was read is the one that is written.
+        for variable in KUBE_VARIABLES {
+            command.env_remove(variable);
+        }
         match command.output().await {
             Err(error) if error.kind() == io::ErrorKind::NotFound => bail!(
                 "there is no program {}: install helm 3.14 or later (https://helm.sh/docs/intro/install), or name it with \
@@ -219,6 +260,14 @@ fn version(text: &str) -> Option<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_helm_has_of_a_release_is_read() {
+        assert_eq!(ReleaseState::of(Some("uninstalled")), ReleaseState::Absent);
+        assert_eq!(ReleaseState::of(Some("pending-upgrade")), ReleaseState::Pending);
+        assert_eq!(ReleaseState::of(Some("deployed")), ReleaseState::There);
+        assert_eq!(ReleaseState::of(Some("failed")), ReleaseState::There);
+    }
 
     #[test]
     fn versions_of_helm_are_read() {

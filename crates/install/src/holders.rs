@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::api::ListParams;
 use kube::{Api, Client};
-use octavo_api::names::{DRIVER, DRIVER_COMPUTE_DOMAIN};
+use octavo_api::names::{DRIVER, DRIVER_COMPUTE_DOMAIN, LABEL_MODE, MODE_NONE};
 use octavo_view::ViewError;
 use octavo_view::fetch::list;
 
@@ -50,12 +50,22 @@ pub(crate) async fn read(client: &Client, nodes: &BTreeSet<String>) -> Result<Ho
     for claim in list("resourceclaims", &claims, ListParams::default()).await? {
         add_claim(&mut holders, &claim, nodes);
     }
+    // On a node that has left, resources are of another device plugin.
+    let left = nodes_that_left(client).await?;
+    let counted: BTreeSet<String> = nodes.difference(&left).cloned().collect();
     for pod in list("pods", &pods, ListParams::default()).await? {
-        if has_plugin_gpus(&pod, nodes) {
+        if has_plugin_gpus(&pod, &counted) {
             holders.pods.insert(full_name(&pod.metadata));
         }
     }
     Ok(holders)
+}
+
+async fn nodes_that_left(client: &Client) -> Result<BTreeSet<String>, ViewError> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let labelled = ListParams::default().labels(&format!("{LABEL_MODE}={MODE_NONE}"));
+    let found = list("nodes", &nodes, labelled).await?;
+    Ok(found.into_iter().filter_map(|node| node.metadata.name).collect())
 }
 
 fn add_claim(holders: &mut Holders, claim: &ResourceClaim, nodes: &BTreeSet<String>) {

@@ -11,9 +11,9 @@ use k8s_openapi::api::resource::v1::{ResourceClaimTemplate, ResourceSlice};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use octavo_api::names::{
-    AGENT_CONTROLLER, DISCOVER_MANAGER, DRIVER, DRIVER_COMPUTE_DOMAIN, FEATURE_LABELS_MANAGER,
-    LABEL_DRIVER_RELEASED, LABEL_DYNAMIC_MIG, LABEL_MODE, LABEL_OWNER, LABEL_TRANSLATED,
-    MIG_MANAGER,
+    AGENT_CONTROLLER, ANNOTATION_LEAVING, DISCOVER_MANAGER, DRIVER, DRIVER_COMPUTE_DOMAIN,
+    FEATURE_LABELS_MANAGER, LABEL_DRIVER_RELEASED, LABEL_DYNAMIC_MIG, LABEL_MODE, LABEL_OWNER,
+    LABEL_TRANSLATED, MIG_MANAGER,
 };
 use octavo_view::ViewError;
 use octavo_view::fetch::list;
@@ -44,22 +44,28 @@ pub(crate) async fn remove_labels(client: &Client, nodes: &BTreeSet<String>) -> 
     for found in list("nodes", &api, ListParams::default()).await? {
         let name = found.metadata.name.unwrap_or_default();
         let managers = found.metadata.managed_fields.unwrap_or_default();
+        let uid = found.metadata.uid.unwrap_or_default();
         for manager in MANAGERS {
             if managers.iter().any(|entry| entry.manager.as_deref() == Some(manager)) {
                 // What a manager applies no more goes, if no other program has it, too.
-                let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {}});
+                // With the UID, a node that is gone meanwhile is not made again.
+                let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"uid": uid}});
                 let params = PatchParams::apply(manager).force();
                 let patch = api.patch_metadata(&name, &params, &Patch::Apply(&object)).await;
-                patch.with_context(|| format!("labels of node {name} cannot be removed"))?;
+                gone(patch.map(drop))
+                    .with_context(|| format!("labels of node {name} cannot be removed"))?;
             }
         }
         let labels = found.metadata.labels.unwrap_or_default();
         let own = OWN_LABELS.into_iter().filter(|key| labels.contains_key(*key));
         let own: Map<String, Value> = own.map(|key| (key.to_owned(), Value::Null)).collect();
         if nodes.contains(&name) && !own.is_empty() {
-            let patch = Patch::Merge(json!({"metadata": {"labels": own}}));
+            let patch = Patch::Merge(json!({"metadata": {
+                "labels": own, "annotations": {ANNOTATION_LEAVING: Value::Null},
+            }}));
             let patch = api.patch_metadata(&name, &PatchParams::default(), &patch).await;
-            patch.with_context(|| format!("labels of node {name} cannot be removed"))?;
+            gone(patch.map(drop))
+                .with_context(|| format!("labels of node {name} cannot be removed"))?;
         }
     }
     Ok(())
@@ -205,10 +211,10 @@ async fn objects_of(client: &Client, definition: &Value) -> Result<usize, ViewEr
     Ok(list("custom resources", &api, ListParams::default()).await?.len())
 }
 
-/// What is not there need not be removed.
+/// What is not there, or is another object by now, need not be removed.
 fn gone(result: kube::Result<()>) -> kube::Result<()> {
     match result {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
         result => result,
     }
 }

@@ -3,68 +3,101 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{Event, Node};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client};
-use octavo_api::names::{LABEL_MODE, MODE_NONE, NODE_MODE_METRIC};
+use octavo_api::names::{ANNOTATION_LEAVING, LABEL_MODE, MODE_NONE, NODE_MODE_METRIC};
 use octavo_view::ViewError;
 use octavo_view::connect::Timeout;
 use octavo_view::fetch::list;
 use octavo_view::shares::metrics_of_nodes;
 use serde_json::json;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
+use crate::owner::Release;
 use crate::progress::report;
 
-/// Interval of looks at the agents.
-const INTERVAL: Duration = Duration::from_secs(1);
+/// Interval of looks at the agents: at first, and at most.
+const INTERVAL: Duration = Duration::from_millis(500);
+const MAX_INTERVAL: Duration = Duration::from_secs(10);
+/// Nodes that are changed at a time.
+const MAX_CONCURRENT_WRITES: usize = 16;
 
-/// The modes that nodes had before.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct FormerModes(BTreeMap<String, Option<String>>);
-
-/// Asks nodes to leave. Returns the labels that they had.
+/// Asks nodes to leave with a release. Their annotation remembers how they offered their GPUs before. A node that a person has given
+/// the mode `none` stays as it is.
 ///
 /// # Errors
 ///
-/// A node cannot be read or changed. Earlier ones have the label.
+/// A node cannot be read or changed. Others may have the label.
 pub(crate) async fn leave(
     client: &Client,
     nodes: &BTreeSet<String>,
-    former: &mut FormerModes,
+    release: &Release,
 ) -> Result<(), ViewError> {
     let api: Api<Node> = Api::all(client.clone());
-    for name in nodes {
-        let found = api.get_metadata_opt(name).await.map_err(|e| ViewError::api("nodes", e))?;
-        // A node that is gone has left.
-        let Some(found) = found else { continue };
-        let label = found.metadata.labels.and_then(|mut labels| labels.remove(LABEL_MODE));
-        set(&api, name, Some(MODE_NONE)).await?;
-        former.0.insert(name.clone(), label);
-    }
-    Ok(())
+    let asked = nodes.iter().map(|name| leave_one(&api, name, release));
+    futures::stream::iter(asked).buffer_unordered(MAX_CONCURRENT_WRITES).try_collect().await
 }
 
-/// Gives nodes their labels back.
+async fn leave_one(api: &Api<Node>, name: &str, release: &Release) -> Result<(), ViewError> {
+    let found = api.get_metadata_opt(name).await.map_err(|e| ViewError::api("nodes", e))?;
+    // A node that is gone has left.
+    let Some(found) = found else { return Ok(()) };
+    let label = found.metadata.labels.and_then(|mut labels| labels.remove(LABEL_MODE));
+    if label.as_deref() == Some(MODE_NONE) {
+        return Ok(());
+    }
+    let former = format!("{release}={}", label.unwrap_or_default());
+    set(api, name, Some(MODE_NONE), Some(&former)).await
+}
+
+/// Gives nodes that were to leave with a release their labels back.
 ///
 /// # Errors
 ///
 /// A node cannot be changed. The others are.
-pub(crate) async fn restore(client: &Client, former: &FormerModes) -> Result<(), ViewError> {
+pub(crate) async fn restore(client: &Client, release: &Release) -> Result<(), ViewError> {
     let api: Api<Node> = Api::all(client.clone());
     let mut failed = None;
-    for (name, label) in &former.0 {
-        // A label `none` is of an earlier try, which did not come to its end.
-        let label = label.as_deref().filter(|label| *label != MODE_NONE);
-        if let Err(error) = set(&api, name, label).await {
+    for (name, former) in leaving(client, release).await? {
+        let label = Some(former.as_str()).filter(|label| !label.is_empty());
+        if let Err(error) = set(&api, &name, label, None).await {
             failed = Some(error);
         }
     }
     failed.map_or(Ok(()), Err)
 }
 
-async fn set(api: &Api<Node>, node: &str, mode: Option<&str>) -> Result<(), ViewError> {
-    let patch = Patch::Merge(json!({"metadata": {"labels": {LABEL_MODE: mode}}}));
+/// The nodes that are to leave with a release, with their former label; empty if they had none.
+///
+/// # Errors
+///
+/// The nodes cannot be read.
+pub(crate) async fn leaving(
+    client: &Client,
+    release: &Release,
+) -> Result<BTreeMap<String, String>, ViewError> {
+    let api: Api<Node> = Api::all(client.clone());
+    let labelled = ListParams::default().labels(&format!("{LABEL_MODE}={MODE_NONE}"));
+    let found = list("nodes", &api, labelled).await?.into_iter().filter_map(|node| {
+        let annotation = node.metadata.annotations?.remove(ANNOTATION_LEAVING)?;
+        let (theirs, former) = annotation.split_once('=')?;
+        (theirs == release.to_string())
+            .then(|| (node.metadata.name.unwrap_or_default(), former.to_owned()))
+    });
+    Ok(found.collect())
+}
+
+async fn set(
+    api: &Api<Node>,
+    node: &str,
+    mode: Option<&str>,
+    former: Option<&str>,
+) -> Result<(), ViewError> {
+    let patch = Patch::Merge(json!({"metadata": {
+        "labels": {LABEL_MODE: mode}, "annotations": {ANNOTATION_LEAVING: former},
+    }}));
     let patched = api.patch_metadata(node, &PatchParams::default(), &patch).await;
     patched.map(drop).map_err(|error| ViewError::api("nodes", error))
 }
@@ -81,9 +114,18 @@ pub(crate) async fn wait(
 ) -> Result<BTreeMap<String, String>, ViewError> {
     let deadline = limit.0.map(|limit| Instant::now() + limit);
     let mut late: BTreeSet<String> = nodes.clone();
+    let mut unread = BTreeMap::new();
+    let mut backoff = INTERVAL;
     loop {
-        let mut unread = BTreeMap::new();
-        for (node, answer) in metrics_of_nodes(client, &late).await? {
+        let answers = metrics_of_nodes(client, &late);
+        let answers = match deadline {
+            // A round over many nodes that do not answer is long.
+            Some(deadline) => {
+                timeout_at(deadline, answers).await.unwrap_or_else(|_| Ok(BTreeMap::new()))?
+            }
+            None => answers.await?,
+        };
+        for (node, answer) in answers {
             match answer {
                 Ok(texts) if texts.iter().any(|text| has_left(text, &node)) => {
                     report(&format!("{node}: offers no GPU any more"));
@@ -95,6 +137,7 @@ pub(crate) async fn wait(
                 }
             }
         }
+        unread.retain(|node, _| late.contains(node));
         if late.is_empty() {
             return Ok(BTreeMap::new());
         }
@@ -109,7 +152,8 @@ pub(crate) async fn wait(
             }
             return Ok(answer);
         }
-        sleep(INTERVAL).await;
+        sleep(backoff).await;
+        backoff = (backoff * 2).min(MAX_INTERVAL);
     }
 }
 

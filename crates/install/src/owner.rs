@@ -4,6 +4,7 @@
 //! living owner gets these. One of a living owner is left alone, because that owner would change or remove it later.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use octavo_migration::plan::Owner;
 use serde_json::{Value, json};
@@ -17,6 +18,12 @@ pub(crate) struct Release {
     pub(crate) namespace: String,
     /// Its name.
     pub(crate) name: String,
+}
+
+impl fmt::Display for Release {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
 }
 
 /// Selector of a release's objects.
@@ -56,6 +63,14 @@ const KEEPERS: [(&str, &str); 5] = [
 
 /// What an object is for a release. `living`: the releases that exist; `None` if that could not be read.
 pub(crate) fn claim(object: &Value, ours: &Release, living: Option<&BTreeSet<Release>>) -> Claim {
+    // A keeper may have taken an object over from a release.
+    let mark = |key: &str| !label(object, key).is_empty() || !annotation(object, key).is_empty();
+    if let Some((_, keeper)) = KEEPERS.iter().find(|(key, _)| mark(key)) {
+        return Claim::Held {
+            owner: (*keeper).to_owned(),
+            remedy: format!("remove it from what {keeper} keeps in place"),
+        };
+    }
     let named = annotation(object, RELEASE_NAME);
     if !named.is_empty() {
         let namespace = annotation(object, RELEASE_NAMESPACE).to_owned();
@@ -74,19 +89,13 @@ pub(crate) fn claim(object: &Value, ours: &Release, living: Option<&BTreeSet<Rel
             remedy: format!("`helm uninstall {name} -n {namespace}` first"),
         };
     }
-    let mark = |key: &str| !label(object, key).is_empty() || !annotation(object, key).is_empty();
-    if let Some((_, keeper)) = KEEPERS.iter().find(|(key, _)| mark(key)) {
-        return Claim::Held {
-            owner: (*keeper).to_owned(),
-            remedy: format!("remove it from what {keeper} keeps in place"),
-        };
-    }
     Claim::Free("an unknown owner".to_owned())
 }
 
-/// The patch with which an object becomes a release's.
+/// The patch with which an object becomes a release's. No field is of its former writers any more, so that helm 4 meets no conflict.
 pub(crate) fn adoption(ours: &Release) -> Value {
     json!({"metadata": {
+        "managedFields": [{}],
         "labels": {MANAGED_BY: "Helm"},
         "annotations": {RELEASE_NAME: ours.name, RELEASE_NAMESPACE: ours.namespace},
     }})

@@ -10,10 +10,10 @@ use serde_json::Value;
 use crate::args::{ChartArgs, InstallArgs, ReleaseArgs, UpgradeArgs};
 use crate::chart::Chart;
 use crate::facts::{self, dynamic, plural};
-use crate::helm::{Action, Helm};
+use crate::helm::{Action, Helm, ReleaseState};
 use crate::objects::{called, name, parse, text};
 use crate::owner::{Release, adoption};
-use crate::preflight::{Preflight, check};
+use crate::preflight::{Obstacle, Preflight, check, too_old};
 use crate::progress::{InstallStatus, report};
 use crate::rollout;
 
@@ -46,14 +46,22 @@ async fn run(
 ) -> anyhow::Result<InstallStatus> {
     let connection = args.connect.connect().await?;
     let client = &connection.client;
-    let (version, _) = connection.within(facts::version(client)).await?;
+    let (version, number) = connection.within(facts::version(client)).await?;
+    if let Some(obstacle) = too_old(&version, number) {
+        report_obstacle(&obstacle);
+        return Ok(InstallStatus::Waits);
+    }
     let helm = Helm::find(args).await?;
     let (release, namespace) = (&args.release, &args.namespace);
-    match (helm.has_release().await?, action) {
-        (true, Action::Install) => bail!(
+    match (helm.state().await?, action) {
+        (ReleaseState::Pending, _) => bail!(
+            "helm writes the release {release} at the moment, or was interrupted: wait, or run `helm rollback {release} -n \
+             {namespace}`; `octavo uninstall` removes it"
+        ),
+        (ReleaseState::There, Action::Install) => bail!(
             "the release {release} is in namespace {namespace} already: use `octavo upgrade`, or another --release"
         ),
-        (false, Action::Upgrade { .. }) => {
+        (ReleaseState::Absent, Action::Upgrade { .. }) => {
             bail!("there is no release {release} in namespace {namespace}: use `octavo install`")
         }
         _ => {}
@@ -63,9 +71,11 @@ async fn run(
     let objects = parse(&rendered)?;
     let facts = Box::pin(connection.within(facts::read(client, &objects))).await?;
     let ours = Release { namespace: namespace.clone(), name: release.clone() };
-    let Preflight { obstacles, taken_over } = check(&facts, &objects, &ours);
-    for obstacle in &obstacles {
-        report(&format!("in the way: {}\n  remedy: {}", obstacle.problem, obstacle.remedy));
+    let Preflight { obstacles, taken_over, notes } =
+        check(&facts, &objects, &ours, chart_args.allow_live_plugins);
+    obstacles.iter().for_each(report_obstacle);
+    for note in &notes {
+        report(note);
     }
     for (object, from) in &taken_over {
         report(&format!("taken over: {}, of {from}", called(object)));
@@ -82,9 +92,7 @@ async fn run(
     for (object, _) in &taken_over {
         take_over(client, object, &ours).await?;
     }
-    // Of what is taken over, another program wrote the fields.
-    let forces = chart_args.force_conflicts || !taken_over.is_empty();
-    let written = helm.write(action, &chart, chart_args, forces).await;
+    let written = helm.write(action, &chart, chart_args).await;
     if let Err(error) = &written
         && error.to_string().contains("conflict")
     {
@@ -104,6 +112,10 @@ async fn run(
     }
     report("`octavo validate` proves that the nodes can serve GPUs");
     Ok(InstallStatus::Done)
+}
+
+fn report_obstacle(Obstacle { problem, remedy }: &Obstacle) {
+    report(&format!("in the way: {problem}\n  remedy: {remedy}"));
 }
 
 /// Makes an object the release's, so that helm changes and removes it.

@@ -126,9 +126,12 @@ fn of_set(set: &DaemonSet) -> Ready {
 fn of_deployment(deployment: &Deployment) -> Ready {
     let status = deployment.status.clone().unwrap_or_default();
     let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
-    let is_new = status.updated_replicas.unwrap_or_default() >= wanted;
+    let (all, new) =
+        (status.replicas.unwrap_or_default(), status.updated_replicas.unwrap_or_default());
+    // As `kubectl rollout status`: no pod of an earlier version counts.
+    let is_new = new >= wanted && all <= new;
     let is_seen = status.observed_generation >= deployment.metadata.generation;
-    let up = status.ready_replicas.unwrap_or_default();
+    let up = status.available_replicas.unwrap_or_default();
     Ready { up, wanted, is_current: is_seen && is_new }
 }
 

@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use octavo_view::connect::Connection;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::args::UninstallArgs;
-use crate::helm::Helm;
+use crate::helm::{Helm, ReleaseState};
 use crate::holders::{self, Holders};
 use crate::leftovers;
-use crate::modes::{self, FormerModes};
+use crate::modes;
 use crate::owner::Release;
 use crate::progress::{InstallStatus, few, report};
 use crate::rollout;
@@ -19,43 +19,55 @@ use crate::rollout;
 /// Seconds for helm where the user gives no limit: it needs one.
 const NO_LIMIT: Duration = Duration::from_hours(24);
 
-/// Runs `octavo uninstall`.
+/// Runs `octavo uninstall`. One that was interrupted goes on where it was.
 ///
 /// # Errors
 ///
-/// Helm or the API server fails, or there is no such release. Nodes that were about to leave stay then.
+/// Helm or the API server fails, or there is no such release. Nodes that were about to leave stay then, until helm removes the release.
 pub async fn run_uninstall(args: &UninstallArgs) -> anyhow::Result<InstallStatus> {
     let connection = args.release.connect.connect().await?;
     let helm = Helm::find(&args.release).await?;
     let (release, namespace) = (&args.release.release, &args.release.namespace);
-    if !helm.has_release().await? {
+    let ours = Release { namespace: namespace.clone(), name: release.clone() };
+    let client = &connection.client;
+    let begun = connection.within(modes::leaving(client, &ours)).await?;
+    let state = helm.state().await?;
+    if state == ReleaseState::Absent && begun.is_empty() {
         bail!("there is no release {release} in namespace {namespace}: `helm list -A` shows all");
     }
-    let ours = Release { namespace: namespace.clone(), name: release.clone() };
-    let uninstallation = Uninstallation { args, connection: &connection, helm: &helm, ours };
-    let nodes =
-        connection.within(holders::agent_nodes(&connection.client, &uninstallation.ours)).await?;
-    if !uninstallation.is_unused(&nodes).await? {
-        return Ok(InstallStatus::Waits);
-    }
-    let skipped: BTreeSet<String> = args.skip_node.iter().cloned().collect();
-    let leaving: BTreeSet<String> = nodes.difference(&skipped).cloned().collect();
-    if args.release.dry_run {
-        report(&format!("would leave: {} nodes", leaving.len()));
-        report(&format!("would be removed: release {release} in namespace {namespace}"));
+    let mut nodes = connection.within(holders::agent_nodes(client, &ours)).await?;
+    nodes.extend(begun.into_keys());
+    let run = Uninstallation { args, connection: &connection, helm: &helm, ours };
+    let mut signals = Signals::new()?;
+    if state != ReleaseState::Absent {
+        if !run.is_unused(&nodes).await? {
+            return Ok(InstallStatus::Waits);
+        }
+        let skipped: BTreeSet<String> = args.skip_node.iter().cloned().collect();
+        let leaving: BTreeSet<String> = nodes.difference(&skipped).cloned().collect();
+        if args.release.dry_run {
+            report(&format!("would leave: {} nodes", leaving.len()));
+            report(&format!("would be removed: release {release} in namespace {namespace}"));
+            return Ok(InstallStatus::Done);
+        }
+        let outcome = tokio::select! {
+            outcome = run.nodes_leave(&leaving) => outcome,
+            () = signals.next() => Err(anyhow!("interrupted")),
+        };
+        if !matches!(outcome, Ok(true)) {
+            report("the nodes get their former modes back, and the release stays");
+            modes::restore(client, &run.ours).await?;
+            return outcome.map(|_| InstallStatus::Waits);
+        }
+    } else if args.release.dry_run {
+        report(&format!("would be removed: what is left of release {release}"));
         return Ok(InstallStatus::Done);
     }
-    let mut former = FormerModes::default();
-    let outcome = tokio::select! {
-        outcome = uninstallation.nodes_leave(&leaving, &mut former) => outcome,
-        signalled = interrupted() => signalled.and_then(|()| bail!("interrupted")),
+    let removed = tokio::select! {
+        removed = run.remove(&nodes, state) => removed,
+        () = signals.next() => Err(anyhow!("interrupted")),
     };
-    if !matches!(outcome, Ok(true)) {
-        report("the nodes get their former modes back, and the release stays");
-        modes::restore(&connection.client, &former).await?;
-        return outcome.map(|_| InstallStatus::Waits);
-    }
-    uninstallation.remove(&nodes).await?;
+    removed.context("not all is removed: run `octavo uninstall` again, which goes on")?;
     report(&format!("uninstalled: release {release}; the namespace {namespace} stays"));
     Ok(InstallStatus::Done)
 }
@@ -92,13 +104,9 @@ impl Uninstallation<'_> {
     }
 
     /// Asks nodes to leave and waits for them. `false`: something is in the way, which is printed.
-    async fn nodes_leave(
-        &self,
-        nodes: &BTreeSet<String>,
-        former: &mut FormerModes,
-    ) -> anyhow::Result<bool> {
+    async fn nodes_leave(&self, nodes: &BTreeSet<String>) -> anyhow::Result<bool> {
         let client = &self.connection.client;
-        modes::leave(client, nodes, former).await?;
+        modes::leave(client, nodes, &self.ours).await?;
         let late = modes::wait(client, nodes, self.args.release.timeout).await?;
         for (node, why) in &late {
             report(&format!("in the way: {node}: {why}"));
@@ -113,36 +121,48 @@ impl Uninstallation<'_> {
         self.is_unused(nodes).await
     }
 
-    async fn remove(&self, nodes: &BTreeSet<String>) -> anyhow::Result<()> {
+    async fn remove(&self, nodes: &BTreeSet<String>, state: ReleaseState) -> anyhow::Result<()> {
         let (client, ours) = (&self.connection.client, &self.ours);
         let limit = self.args.release.timeout.0.unwrap_or(NO_LIMIT);
         let leases = leftovers::leases(client, ours).await?;
-        let again = "the release is partly removed: run `octavo uninstall` again";
-        self.helm.uninstall(limit.as_secs().max(1)).await.context(again)?;
-        let rest = "helm has removed the release, and something is left";
-        let left =
-            rollout::wait_gone(client, ours, self.args.release.timeout).await.context(rest)?;
+        if state != ReleaseState::Absent {
+            self.helm.uninstall(limit.as_secs().max(1)).await?;
+        }
+        let left = rollout::wait_gone(client, ours, self.args.release.timeout).await?;
         if !left.is_empty() {
             report(&format!(
                 "pods have not ended, so files may be left on their nodes: {}",
                 few(left.iter().map(String::as_str))
             ));
         }
-        leftovers::remove_slices(client, nodes).await.context(rest)?;
-        leftovers::remove_labels(client, nodes).await.context(rest)?;
-        leftovers::remove_templates(client).await.context(rest)?;
-        leftovers::remove_leases(client, ours, &leases).await.context(rest)?;
-        leftovers::remove_definitions(client, ours, self.args.crds).await.context(rest)
+        leftovers::remove_slices(client, nodes).await?;
+        leftovers::remove_templates(client).await?;
+        leftovers::remove_leases(client, ours, &leases).await?;
+        leftovers::remove_definitions(client, ours, self.args.crds).await?;
+        // The last step: until then the nodes say that this is not at its end.
+        leftovers::remove_labels(client, nodes).await
     }
 }
 
-/// Waits for a signal to end.
-async fn interrupted() -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+/// Signals to end.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate()).context("listen for SIGTERM")?,
+            interrupt: signal(SignalKind::interrupt()).context("listen for SIGINT")?,
+        })
     }
-    Ok(())
+
+    /// Waits for the next one.
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{Receiver, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -37,6 +37,7 @@ impl<'a> Subscriptions<'a> {
         known: impl IntoIterator<Item = &'b String>,
     ) -> Result<(), DriverError> {
         self.end();
+        self.threads.retain(|(_, thread)| !thread.is_finished());
         let stream: Box<dyn EventStream> = match driver.events() {
             Err(DriverError::NotSupported { .. } | DriverError::Missing { .. }) => {
                 tracing::warn!("the driver tells no events: GPUs are only polled");
@@ -70,17 +71,12 @@ impl<'a> Subscriptions<'a> {
         timeout: Duration,
     ) -> Result<Option<Wakeup>, DriverError> {
         match inbox.recv_timeout(timeout) {
-            Ok(Message::Event(number, event)) if number == self.number => {
-                event.map(|event| Some(Wakeup::Event(event)))
-            }
+            // An event is none the less one if a newer subscription has begun meanwhile.
+            Ok(Message::Event(_, Ok(event))) => Ok(Some(Wakeup::Event(event))),
+            Ok(Message::Event(number, Err(error))) if number == self.number => Err(error),
             Ok(Message::Reread) => Ok(Some(Wakeup::Reread)),
-            // Of an earlier subscription.
-            Ok(Message::Look | Message::Event(..)) | Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => {
-                // The monitor itself holds a sender.
-                thread::sleep(timeout);
-                Ok(None)
-            }
+            // The end of an earlier subscription. The monitor itself holds a sender.
+            Ok(Message::Look | Message::Event(..)) | Err(_) => Ok(None),
         }
     }
 

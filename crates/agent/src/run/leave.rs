@@ -1,6 +1,7 @@
-//! Removes what a node that leaves Octavo would keep: the files of an agent that ends in the mode `none`.
+//! Removes what a node that leaves Octavo would keep: the files of an agent in the mode `none`.
 //!
-//! No claim and no pod has a GPU then, so no container needs one of them. Folders that are mounted into the agent's pod stay, empty.
+//! No claim and no pod has a GPU then, so no container needs one of them. Folders that are mounted into the agent's pod stay. So does a
+//! file of NVIDIA's driver that was taken over.
 
 use std::fs;
 use std::io;
@@ -10,7 +11,17 @@ use super::hook_program;
 use crate::config::NodeConfig;
 use crate::device_plugin::CDI_VENDOR;
 
-/// Removes the files. What cannot be removed is in the log; the rest is removed all the same.
+/// Removes the CDI specs of the device plugin, once the node offers nothing. Later ones may be of NVIDIA's plugin, which has the same
+/// names.
+pub(super) fn remove_plugin_specs(config: &NodeConfig) {
+    for path in entries(&config.paths.cdi_root).into_iter().filter(|path| is_plugin_spec(path)) {
+        if let Err(error) = remove(&path) {
+            tracing::warn!(path = %path.display(), %error, "a CDI spec is left");
+        }
+    }
+}
+
+/// Removes the files that a running agent needs. What cannot be removed is in the log; the rest is removed all the same.
 pub(super) fn remove_files(config: &NodeConfig) {
     let mut failed = Vec::new();
     let mut note = |path: &Path, result: io::Result<()>| {
@@ -20,9 +31,8 @@ pub(super) fn remove_files(config: &NodeConfig) {
     };
     let paths = &config.paths;
     let folders = config.drivers().map(|driver| driver.plugin_folder(&paths.kubelet_root));
-    let ours = folders.chain([paths.run_root.join("octavo")]).flat_map(|folder| entries(&folder));
-    let specs = entries(&paths.cdi_root).into_iter().filter(|path| is_plugin_spec(path));
-    for path in ours.chain(specs) {
+    let of_plugins = folders.flat_map(|folder| entries(&folder)).filter(|path| is_of_agent(path));
+    for path in of_plugins.chain(entries(&paths.run_root.join("octavo"))) {
         note(&path, remove(&path));
     }
     note(&config.hook_path_seen, hook_program::remove(&config.hook_path_seen));
@@ -39,6 +49,11 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
         fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
     found.sort();
     found
+}
+
+/// Whether an entry of a plugin's folder is the agent's: its checkpoints, or a socket.
+fn is_of_agent(path: &Path) -> bool {
+    path.ends_with("checkpoint") || path.extension().is_some_and(|it| it == "sock")
 }
 
 fn is_plugin_spec(path: &Path) -> bool {

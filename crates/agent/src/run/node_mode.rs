@@ -20,6 +20,7 @@ use octavo_kube_io::Backoff;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::leave;
 use super::node_settings::NodeSettings;
 use crate::claims::Claims;
 use crate::config::{Mode, NodeConfig};
@@ -124,6 +125,9 @@ impl NodeMode {
             if let Some(read) = read {
                 set(&self.offering.plugin, |plugin| plugin.label = read.plugin_config);
                 obstacle = self.step(read.mode).await;
+                if read.mode == Mode::None && obstacle.is_none() && !self.has_left() {
+                    leave::remove_plugin_specs(&self.config);
+                }
                 set(&self.reached, |reached| *reached = obstacle.is_none().then_some(read.mode));
                 set(&self.offering.plugin, |plugin| plugin.is_known = true);
                 let mut problems = Problems::default();
@@ -191,9 +195,13 @@ impl NodeMode {
         obstacle
     }
 
+    fn has_left(&self) -> bool {
+        *self.reached.borrow() == Some(Mode::None)
+    }
+
     /// Once nothing is left, pods of another device plugin are not looked at: the node may be its own then.
     async fn offer_nothing(&mut self) -> Option<Obstacle> {
-        if *self.reached.borrow() == Some(Mode::None) {
+        if self.has_left() {
             return None;
         }
         let of_slices = self.withdraw_slices().await;

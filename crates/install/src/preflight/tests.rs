@@ -24,8 +24,6 @@ fn facts() -> Facts {
         labels: [("gpu".to_owned(), label.to_owned())].into(),
     };
     Facts {
-        version: "v1.36.1".to_owned(),
-        number: (1, 36),
         serves_dra: true,
         nodes: vec![node("a", "true"), node("b", "false")],
         releases: Some(BTreeSet::from([ours()])),
@@ -43,18 +41,18 @@ fn part(component: Component, node: &str) -> Part {
 }
 
 fn problems(facts: &Facts, chart: &[Value]) -> Vec<String> {
-    check(facts, chart, &ours()).obstacles.into_iter().map(|found| found.problem).collect()
+    check(facts, chart, &ours(), false).obstacles.into_iter().map(|found| found.problem).collect()
 }
 
 #[test]
 fn an_empty_cluster_takes_a_release() {
-    assert_eq!(check(&facts(), &chart("mode: dra"), &ours()), Preflight::default());
+    assert_eq!(check(&facts(), &chart("mode: dra"), &ours(), false), Preflight::default());
 }
 
 #[test]
 fn old_clusters_and_those_without_dra_are_refused() {
-    let old = Facts { version: "v1.33.4".to_owned(), number: (1, 33), ..facts() };
-    assert_eq!(problems(&old, &chart("mode: dra")), ["the cluster is Kubernetes v1.33.4"]);
+    assert!(too_old("v1.33.4", (1, 33)).unwrap().problem.contains("Kubernetes v1.33.4"));
+    assert_eq!(too_old("v1.34.0", (1, 34)), None);
     let without = Facts { serves_dra: false, ..facts() };
     assert_eq!(problems(&without, &chart("mode: dra")).len(), 1);
     assert!(problems(&without, &chart("mode: device-plugin")).is_empty());
@@ -109,7 +107,8 @@ fn definitions_without_an_owner_are_taken_over_and_those_of_a_living_release_are
         releases: Some(living),
         ..facts()
     };
-    let Preflight { obstacles, taken_over } = check(&facts, &chart("mode: dra"), &ours());
+    let Preflight { obstacles, taken_over, .. } =
+        check(&facts, &chart("mode: dra"), &ours(), false);
     assert_eq!(taken_over.len(), 2);
     let [obstacle] = &obstacles[..] else { panic!("one is held") };
     assert!(
@@ -117,4 +116,32 @@ fn definitions_without_an_owner_are_taken_over_and_those_of_a_living_release_are
         "{obstacle:?}"
     );
     assert!(obstacle.remedy.contains("--set deviceClasses.enabled=false"), "{obstacle:?}");
+}
+
+#[test]
+fn plugins_may_be_waited_for_and_nodes_that_have_left_are_others() {
+    let chart = chart("mode: dra");
+    let with = |component| Facts { parts: vec![part(component, "a")], ..facts() };
+    let allowed = |facts: &Facts| check(facts, &chart, &ours(), true).obstacles.len();
+    assert_eq!(allowed(&with(Component::DevicePlugin)), 0);
+    assert_eq!(allowed(&with(Component::DraDriver)), 1, "both have one socket");
+    let mut left = with(Component::DevicePlugin);
+    left.nodes[0].labels.insert("octavo.dev/mode".to_owned(), "none".to_owned());
+    let found = check(&left, &chart, &ours(), false);
+    assert_eq!(found.obstacles, []);
+    assert!(found.notes[0].contains("will offer no GPU"), "{found:?}");
+}
+
+#[test]
+fn nodes_that_are_labelled_later_count() {
+    let mut chart = chart("mode: dra");
+    let mut with = facts();
+    with.nodes.iter_mut().for_each(|node| node.labels.clear());
+    chart[0]["spec"]["template"]["spec"] =
+        json!({"nodeSelector": {"nvidia.com/gpu.present": "true"}});
+    with.parts = vec![part(Component::DraDriver, "a")];
+    let found = check(&with, &chart, &ours(), false);
+    assert_eq!((found.obstacles.len(), found.notes.len()), (0, 1), "no agent runs anywhere");
+    chart.push(json!({"kind": "DaemonSet", "metadata": {"name": "d", "labels": {"app.kubernetes.io/component": "discover"}}}));
+    assert_eq!(check(&with, &chart, &ours(), false).obstacles.len(), 1);
 }

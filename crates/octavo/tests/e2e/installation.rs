@@ -1,7 +1,7 @@
 //! `octavo install`, `upgrade` and `uninstall` on a real node: what is in the way, and what is left.
 
 use std::collections::BTreeMap;
-use std::process::Output;
+use std::process::{Command, Output};
 
 use k8s_openapi::api::core::v1::{Node, Pod, Secret};
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim};
@@ -186,12 +186,33 @@ async fn a_release_comes_and_goes_and_leaves_nothing() {
     assert!(text.contains("real-0: offers no GPU any more"), "{text}");
     installer.nothing_is_left(&labels).await;
 
+    an_interrupted_uninstallation_goes_on(&installer).await;
+    installer.nothing_is_left(&labels).await;
+
     let cycles = std::env::var(CYCLES_VARIABLE).ok().map_or(CYCLES, |text| text.parse().unwrap());
     for _ in 1..cycles {
         installer.install().await;
         installer.ends(&["uninstall"], 0);
         installer.nothing_is_left(&labels).await;
     }
+}
+
+/// The command was killed after helm had removed the release: nodes still have the mode `none`.
+async fn an_interrupted_uninstallation_goes_on(installer: &Installer<'_>) {
+    installer.install().await;
+    installer.kubectl(&["label", "node", NODE, "octavo.dev/mode=none"]);
+    installer.kubectl(&["annotate", "node", NODE, "octavo.dev/leaving=octavo-system/octavo="]);
+    eventually("the node offers nothing", || async {
+        installer.testbed.device(NODE, "gpu-0").await.is_none().then_some(())
+    })
+    .await;
+    let kubeconfig = installer.testbed.lab.kubeconfig();
+    let mut helm = Command::new(&installer.helm);
+    helm.args(["uninstall", "octavo", "--namespace", "octavo-system"]);
+    let output = helm.env("KUBECONFIG", kubeconfig).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    installer.ends(&["uninstall"], 0);
+    installer.ends(&["uninstall"], 1);
 }
 
 /// A device plugin of NVIDIA's on a node of the agents.

@@ -255,7 +255,11 @@ fn others(facts: &Facts) -> Vec<Finding> {
         let problem = format!("the pod {} of MPS daemons is not ready{why}", pod.name);
         Finding::error(&node(&pod.node), problem, &format!("kubectl logs -n {namespace} {name}"))
     });
-    let rivals = facts.rivals.iter().map(|rival| {
+    // A node in the mode `none` is another program's.
+    let has_left = |node: &str| {
+        facts.nodes.get(node).is_some_and(|node| node.mode.as_deref() == Some(MODE_NONE))
+    };
+    let rivals = facts.rivals.iter().filter(|rival| !has_left(&rival.node)).map(|rival| {
         let problem = format!("{} runs here, too: {}", rival.what, rival.pod);
         let remedy = "end it on this node, as `octavo migrate plan` says, or keep the agent off the node (agent.nodeSelector)";
         Finding::error(&node(&rival.node), problem, remedy)

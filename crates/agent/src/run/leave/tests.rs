@@ -16,24 +16,27 @@ fn only_files_of_the_agent_go() {
     let config = file.complete().unwrap();
     let ours = [
         "kubelet/plugins/gpu.nvidia.com/checkpoint/.lock",
-        "kubelet/plugins/gpu.nvidia.com/checkpoint.json.adopted",
+        "kubelet/plugins/gpu.nvidia.com/dra-1234.sock",
         "run/octavo/guard/digest/libcuda.so.1",
-        "cdi/k8s.device-plugin.nvidia.com-gpu.json",
         "bin/octavo-cdi-hook",
     ];
+    let spec = "cdi/k8s.device-plugin.nvidia.com-gpu.json";
     let others = [
         "kubelet/plugins/other.example.com/state",
+        "kubelet/plugins/gpu.nvidia.com/checkpoint.json.adopted",
         "run/nvidia/validations/driver-ready",
         "cdi/nvidia.yaml",
         "cdi/k8s.device-plugin.nvidia.community.json",
         "bin/other",
     ];
-    for path in ours.iter().chain(&others) {
+    for path in ours.iter().chain(&others).chain([&spec]) {
         fs::create_dir_all(at(path).parent().unwrap()).unwrap();
         fs::write(at(path), "").unwrap();
     }
     remove_files(&config);
-    assert!(entries(&at("kubelet/plugins/gpu.nvidia.com")).is_empty());
+    assert!(at(spec).exists(), "it may be of another plugin by now");
+    remove_plugin_specs(&config);
+    assert!(!at(spec).exists());
     assert!(entries(&at("run/octavo")).is_empty());
     for path in ours {
         assert!(!at(path).exists(), "{path}");
