@@ -142,7 +142,12 @@ impl Webhook {
             return Answer::Failed(message.to_owned());
         };
         let scheduler_name = self.scheduler_name.clone();
-        let options = Options { models, models_from: ModelSource::Cluster, scheduler_name };
+        let options = Options {
+            models,
+            models_from: ModelSource::Cluster,
+            scheduler_name,
+            is_admission: true,
+        };
         let (templates, patch, changes) = match decide(request, &options) {
             Decision::Unchanged => return Answer::Unchanged,
             Decision::Refused(refusals) => {

@@ -8,6 +8,7 @@ fn options() -> Options {
         models: Models::new([model]).unwrap(),
         models_from: ModelSource::Cluster,
         scheduler_name: None,
+        is_admission: true,
     }
 }
 
@@ -22,7 +23,7 @@ fn request(metadata: &Value, spec: &Value) -> Request {
 fn fraction(fraction: &str) -> Request {
     request(
         &json!({"generateName": "train-", "namespace": "team", "annotations": {"gpu-fraction": fraction},
-            "labels": {"priorityClassName": "train"}}),
+            "labels": {"priorityClassName": "train", "kai.scheduler/queue": "research"}}),
         &json!({"schedulerName": "kai-scheduler", "priority": 0, "preemptionPolicy": "PreemptLowerPriority",
             "runtimeClassName": "nvidia", "overhead": {"memory": "1Mi"},
             "containers": [{"name": "main", "resources": {}}]}),
@@ -53,6 +54,8 @@ fn a_translation_is_a_patch_and_labelled_templates() {
         operation("remove", &format!("/spec/{path}"));
     }
     operation("remove", "/metadata/annotations");
+    let of_labels = |it: &Value| it["path"].as_str().unwrap().starts_with("/metadata/labels");
+    assert!(!patch.iter().any(of_labels), "{patch:?}");
     let warnings = warnings(&changes);
     assert!(
         warnings
