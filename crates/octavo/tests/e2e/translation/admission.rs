@@ -84,19 +84,24 @@ pub(super) async fn refused_by_name(testbed: &Testbed) {
     assert!(error.contains(&part), "{error}");
 }
 
-/// Namespaces and pods with the label, and the namespaces of the cluster's own pods, are not asked about.
+/// Namespaces and pods with a label, and the namespaces of the cluster's and KAI's own pods, are not asked about.
 pub(super) async fn opted_out(testbed: &Testbed) {
-    let mut left = kai("left", "0.5");
-    left["metadata"]["labels"]["octavo.dev/translate"] = "false".into();
-    let left = dry_run(testbed, &left).await.unwrap();
-    assert_eq!(left.annotations()["gpu-fraction"], "0.5");
-    let namespace =
-        json!({"metadata": {"name": "kai", "labels": {"octavo.dev/translate": "false"}}});
+    for (label, value) in [("octavo.dev/translate", "false"), ("hami.io/webhook", "ignore")] {
+        let mut left = kai("left", "0.5");
+        left["metadata"]["labels"][label] = value.into();
+        let left = dry_run(testbed, &left).await.unwrap();
+        assert_eq!(left.annotations()["gpu-fraction"], "0.5");
+    }
     let namespaces: Api<Namespace> = Api::all(testbed.client.clone());
-    let namespace = serde_json::from_value(namespace).unwrap();
-    namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+    for (name, labels) in
+        [("kai", json!({"octavo.dev/translate": "false"})), ("kai-resource-reservation", json!({}))]
+    {
+        let namespace = json!({"metadata": {"name": name, "labels": labels}});
+        let namespace = serde_json::from_value(namespace).unwrap();
+        namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+    }
     let account = "default";
-    for name in ["kai", "kube-system"] {
+    for name in ["kai", "kai-resource-reservation", "kube-system"] {
         let accounts: Api<ServiceAccount> = Api::namespaced(testbed.client.clone(), name);
         eventually("the namespace has its account", || async { accounts.get(account).await.ok() })
             .await;
