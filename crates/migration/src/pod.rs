@@ -206,11 +206,14 @@ fn spec(pod: &mut Value, priority: Option<String>, options: &Options, report: &m
                     report.change(field, "removed, the spec has it too");
                 }
             }
-            Some(class) => {
+            // At its admission a pod may have it from a default of the cluster. KAI's label wins in KAI.
+            Some(class) if !options.is_admission => {
                 report.change(field, format!("removed, spec.priorityClassName is {class}"));
             }
-            None => {
-                report.change(field, "spec.priorityClassName");
+            class => {
+                let instead = class.map(|class| format!(", instead of {class}"));
+                let instead = instead.unwrap_or_default();
+                report.change(field, format!("spec.priorityClassName{instead}"));
                 spec.insert("priorityClassName".to_owned(), priority.into());
             }
         }

@@ -69,3 +69,20 @@ fn labels_that_stay_and_what_a_scheduler_wrote_are_no_signs() {
         assert_eq!(admit(&pod), Ok(None), "{annotation}");
     }
 }
+
+#[test]
+fn the_label_of_a_priority_class_wins_over_a_default() {
+    let mut pod = fraction(json!({"priorityClassName": "train"}));
+    pod["spec"]["priorityClassName"] = "default".into();
+    let translation = admit(&pod).unwrap().unwrap();
+    assert_eq!(translation.pod["spec"]["priorityClassName"], "train");
+    let change = translation.changes.iter().find(|it| it.field.contains("priorityClassName"));
+    assert_eq!(change.unwrap().became, "spec.priorityClassName, instead of default");
+    // A manifest has it from its author.
+    let translation = translate(&pod, &Origin::default(), &options()).unwrap().unwrap();
+    assert_eq!(translation.pod["spec"]["priorityClassName"], "default");
+    // The same class is no change.
+    pod["spec"]["priorityClassName"] = "train".into();
+    let changes = admit(&pod).unwrap().unwrap().changes;
+    assert!(!changes.iter().any(|it| it.field.contains("priorityClassName")), "{changes:?}");
+}

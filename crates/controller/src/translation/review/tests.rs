@@ -68,6 +68,18 @@ fn a_translation_is_a_patch_and_labelled_templates() {
 }
 
 #[test]
+fn a_default_priority_class_goes_with_its_results() {
+    let mut pod = fraction("0.5");
+    pod.object["spec"]["priorityClassName"] = "default".into();
+    let Decision::Translated { patch, .. } = decide(&pod, &options()) else { panic!() };
+    let class = json!({"op": "replace", "path": "/spec/priorityClassName", "value": "train"});
+    assert!(patch.contains(&class), "{patch:?}");
+    for path in ["/spec/priority", "/spec/preemptionPolicy"] {
+        assert!(patch.contains(&json!({"op": "remove", "path": path})), "{patch:?}");
+    }
+}
+
+#[test]
 fn results_of_fields_that_stay_are_kept() {
     let pod = request(
         &json!({"name": "p", "annotations": {"gpu-memory": "1000"}}),
