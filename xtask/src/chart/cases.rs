@@ -98,7 +98,7 @@ pub(super) const REFUSED: [Refused; 55] = [
     set("computeDomains.daemon.serviceAccount.name=A", "/serviceAccount/name': 'A' does not match"),
     set("computeDomains.daemon.resources.claims=a", "additional properties 'claims' not allowed"),
     set("translation.enabled=on", "'/translation/enabled': got string, want boolean"),
-    set("translation.collectAfterSeconds=5", "/collectAfterSeconds': minimum: got 5, want 120"),
+    set("translation.collectAfterSeconds=5", "/collectAfterSeconds': minimum: got 5, want 600"),
     set(
         "translation.excludedNamespaces[0]=A",
         "'/translation/excludedNamespaces/0': 'A' does not match",
