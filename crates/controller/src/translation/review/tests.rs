@@ -130,3 +130,28 @@ fn other_pods_are_unchanged() {
     assert_eq!(decide(&request(&json!({"name": "p"}), &spec), &options()), Decision::Unchanged);
     assert_eq!(Answer::Unchanged.review("u")["response"], json!({"uid": "u", "allowed": true}));
 }
+
+fn counted(value: &Value) -> usize {
+    match value {
+        Value::Array(values) => 1 + values.iter().map(counted).sum::<usize>(),
+        Value::Object(fields) => 1 + fields.values().map(counted).sum::<usize>(),
+        _ => 1,
+    }
+}
+
+#[test]
+fn the_values_of_a_text_are_bounded_before_they_are_made() {
+    for value in [
+        json!(1),
+        json!([]),
+        json!([[], {}, [1, 2, "a,b"]]),
+        json!({"a": {"b": [null, true]}, "c,[{": "\"],\\", "d": {"e": {}}}),
+        json!(vec![json!({"": 0}); 100]),
+        fraction("0.5").object,
+    ] {
+        let (bound, count) = (values(value.to_string().as_bytes()), counted(&value));
+        assert!((count..=2 * count).contains(&bound), "{bound} for {count} of {value}");
+    }
+    // A text counts once, whatever it has.
+    assert_eq!(values(json!("[{,".repeat(1000)).to_string().as_bytes()), 1);
+}

@@ -158,6 +158,11 @@ async fn it_is_served_over_tls_and_changes_its_certificate_while_it_serves() {
     let text = exchange(&mut connect(address, &first).await.unwrap(), &long).await;
     assert!(!text.contains("allowed"), "{text}");
 
+    // Small values take more memory than their text.
+    let many = json!({"request": question(&json!(vec![json!({}); 20_000]))}).to_string();
+    let text = exchange(&mut connect(address, &first).await.unwrap(), &many).await;
+    assert!(text.starts_with("HTTP/1.1 400") && text.contains("JSON values"), "{text}");
+
     let second = certificates();
     identity.set(&second.certificate, &second.key).unwrap();
     assert!(connect(address, &first).await.is_err());
