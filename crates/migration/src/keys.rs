@@ -72,7 +72,9 @@ const STATE: [&str; 14] = [
 /// The same, under names that may also be of others. They, [`MPS`] and [`PRIORITY_LABEL`] alone say nothing.
 const AMBIGUOUS_STATE: [&str; 2] = ["pod-group-name", "received-resource-type"];
 
-const PREFIXES: [&str; 5] = ["hami.io/", "kai.scheduler/", "runai/", "run.ai/", "runai-gpu-group/"];
+/// KAI writes keys that begin with it.
+const GROUP_PREFIX: &str = "runai-gpu-group/";
+const PREFIXES: [&str; 5] = ["hami.io/", "kai.scheduler/", "runai/", "run.ai/", GROUP_PREFIX];
 
 /// Name of HAMi's scheduler, by its chart.
 const HAMI_SCHEDULER: &str = "hami-scheduler";
@@ -117,7 +119,7 @@ pub(crate) fn handling(key: &str) -> Option<Handling> {
     Some(match key {
         _ if READ.contains(&key) => Handling::Read,
         _ if STATE.contains(&key) || AMBIGUOUS_STATE.contains(&key) => Handling::State,
-        _ if key.starts_with("runai-gpu-group/") => Handling::State,
+        _ if key.starts_with(GROUP_PREFIX) => Handling::State,
         _ if QUEUES.contains(&key) => Handling::Queue,
         TOPOLOGY => Handling::Topology,
         TOPOLOGY_REQUIRED => Handling::Becomes(octavo_api::names::TOPOLOGY_REQUIRED),
@@ -153,14 +155,33 @@ pub(crate) fn is_sign(key: &str) -> bool {
     READ.contains(&key) || STATE.contains(&key) || is_prefixed(key)
 }
 
-/// The signs without those that [`sign_prefixes`] has.
-pub(crate) fn exact_signs() -> impl Iterator<Item = &'static str> {
-    READ.into_iter().chain(STATE).filter(|key| !is_prefixed(key))
+/// Whether an annotation of a pod shows at its admission that the pod was written for HAMi or KAI. What only their programs write
+/// does not: it may be on a pod of theirs, or on a copy of another pod.
+pub(crate) fn is_annotation_sign(key: &str) -> bool {
+    is_sign(key) && handling(key) != Some(Handling::State)
 }
 
-/// Prefixes of which each makes a key a sign.
-pub(crate) fn sign_prefixes() -> &'static [&'static str] {
-    &PREFIXES
+/// The same for a label. Labels stay then, so one that is only removed elsewhere is no sign.
+pub(crate) fn is_label_sign(key: &str) -> bool {
+    use Handling::{Becomes, NoEqual, Unknown};
+    is_sign(key) && matches!(handling(key), Some(Becomes(_) | NoEqual(..) | Unknown))
+}
+
+/// Annotations that are signs without one of [`sign_prefixes`].
+pub(crate) fn exact_signs() -> impl Iterator<Item = &'static str> {
+    READ.into_iter().filter(|key| !is_prefixed(key))
+}
+
+/// Prefixes of which each makes a key a sign at a pod's admission, unless it is of the exceptions.
+pub(crate) fn sign_prefixes() -> impl Iterator<Item = &'static str> {
+    PREFIXES.into_iter().filter(|prefix| *prefix != GROUP_PREFIX)
+}
+
+/// Keys with one of [`sign_prefixes`] that are no signs all the same.
+pub(crate) fn exceptions(is_sign: fn(&str) -> bool) -> impl Iterator<Item = &'static str> {
+    let known = READ.into_iter().chain(STATE).chain(QUEUES).chain([TOPOLOGY]);
+    let has_prefix = |key: &str| sign_prefixes().any(|prefix| key.starts_with(prefix));
+    known.filter(move |key| has_prefix(key) && !is_sign(key))
 }
 
 /// Names of the schedulers of HAMi and KAI.

@@ -55,4 +55,7 @@ pub struct Options {
     /// `spec.schedulerName` of translated pods, such as `octavo`. Without it the name of HAMi's or KAI's scheduler is removed,
     /// and Kubernetes' own scheduler places the pod.
     pub scheduler_name: Option<String>,
+    /// Whether pods are translated at their admission, and not in manifests. Their labels stay then, since selectors find pods by
+    /// them, and what a scheduler had written does not make a pod HAMi's or KAI's.
+    pub is_admission: bool,
 }

@@ -11,18 +11,22 @@ use crate::report::{Reason, Report};
 pub(crate) enum Owner {
     /// A pod or a pod template.
     Pod,
+    /// A pod at its admission. Its labels stay: selectors of its owner, of Services and of disruption budgets find it by them.
+    AdmittedPod,
     /// A workload. Only names with a domain have a meaning there.
     Workload,
 }
 
 /// Whether metadata has a key of HAMi or KAI.
 pub(crate) fn has_signs(holder: &Value, owner: Owner) -> bool {
-    let is_sign = match owner {
+    let of_annotations: fn(&str) -> bool = match owner {
         Owner::Pod => keys::is_sign,
+        Owner::AdmittedPod => keys::is_annotation_sign,
         Owner::Workload => keys::is_sign_of_workload,
     };
+    let of_labels = if owner == Owner::AdmittedPod { keys::is_label_sign } else { of_annotations };
     let metadata = holder.get("metadata");
-    ["annotations", "labels"].iter().any(|kind| {
+    [("annotations", of_annotations), ("labels", of_labels)].iter().any(|(kind, is_sign)| {
         let map = metadata.and_then(|metadata| metadata.get(*kind)).and_then(Value::as_object);
         map.is_some_and(|map| map.keys().any(|key| is_sign(key)))
     })
@@ -40,7 +44,7 @@ pub(crate) fn is_of_kai(holder: &Value) -> bool {
     has_key || scheduler.is_some_and(keys::is_scheduler_of_kai)
 }
 
-/// Removes or replaces the keys of HAMi and KAI. Returns the priority class under KAI's label. Names that may also be of others
+/// Removes or replaces the keys of HAMi and KAI; labels of a pod at its admission are read, and stay. Returns the priority class under KAI's label. Names that may also be of others
 /// are KAI's only where something else is.
 pub(crate) fn translate(
     holder: &mut Value,
@@ -51,11 +55,12 @@ pub(crate) fn translate(
     let mut priority = None;
     let metadata = holder.get_mut("metadata")?;
     for (kind, singular) in [("annotations", "annotation"), ("labels", "label")] {
+        let stays = owner == Owner::AdmittedPod && kind == "labels";
         let Some(map) = metadata.get_mut(kind).and_then(Value::as_object_mut) else { continue };
         let found: Vec<(String, Handling)> = map
             .keys()
             .filter(|key| match owner {
-                Owner::Pod => keys::is_sign(key) || is_of_kai,
+                Owner::Pod | Owner::AdmittedPod => keys::is_sign(key) || is_of_kai,
                 Owner::Workload => {
                     keys::is_sign_of_workload(key) || is_of_kai && *key == keys::PRIORITY_LABEL
                 }
@@ -66,11 +71,14 @@ pub(crate) fn translate(
             .collect();
         let mut annotations = Object::new();
         for (key, handling) in found {
-            let value = map.remove(&key).and_then(|value| scalar(&value)).unwrap_or_default();
+            let value = if stays { map.get(&key).cloned() } else { map.remove(&key) };
+            let value = value.and_then(|value| scalar(&value)).unwrap_or_default();
             let field = format!("{singular} {key}: {value}");
             match handling {
+                Handling::Read | Handling::State | Handling::Queue | Handling::Topology
+                    if stays => {}
                 // Its reader reports it. On a workload nothing reads it.
-                Handling::Read if owner == Owner::Pod => {}
+                Handling::Read if owner != Owner::Workload => {}
                 Handling::Read => report.change(field, "removed, it had no effect here"),
                 Handling::State => report.change(field, "removed, a scheduler had written it"),
                 Handling::Queue => report.change(
@@ -94,7 +102,9 @@ pub(crate) fn translate(
                 }
             }
         }
-        remove_if_empty(metadata, kind);
+        if !stays {
+            remove_if_empty(metadata, kind);
+        }
         if !annotations.is_empty()
             && let Some(map) = object_at(metadata, "annotations").and_then(Value::as_object_mut)
         {

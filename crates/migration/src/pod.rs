@@ -81,7 +81,9 @@ pub fn translate(
 ) -> Result<Option<Translation>, Vec<Refusal>> {
     let containers = containers(pod);
     let is_of_kai = origin.is_of_kai || metadata::is_of_kai(pod);
-    if !has_signs(pod, &containers) && !is_of_kai {
+    let owner = if options.is_admission { Owner::AdmittedPod } else { Owner::Pod };
+    // Labels that stay make no pod KAI's.
+    if !has_signs(pod, &containers, owner) && (options.is_admission || !is_of_kai) {
         return Ok(None);
     }
     let mut report = Report::default();
@@ -114,7 +116,7 @@ pub fn translate(
     }
     let original = pod;
     let mut pod = original.clone();
-    let priority = metadata::translate(&mut pod, Owner::Pod, is_of_kai, &mut report);
+    let priority = metadata::translate(&mut pod, owner, is_of_kai, &mut report);
     let priority = origin.priority_class.map(str::to_owned).or(priority);
     spec(&mut pod, priority, options, &mut report);
     for container in stripped {
@@ -130,11 +132,11 @@ pub fn translate(
 }
 
 /// Whether a pod has a key, a resource or a scheduler of HAMi or KAI.
-fn has_signs(pod: &Value, containers: &[ContainerRef]) -> bool {
+fn has_signs(pod: &Value, containers: &[ContainerRef], owner: Owner) -> bool {
     let of_container =
         |container: &ContainerRef| container.at(pod).is_some_and(hami::has_resources);
     let scheduler = pod.get("spec").and_then(|spec| text(spec, "schedulerName"));
-    metadata::has_signs(pod, Owner::Pod)
+    metadata::has_signs(pod, owner)
         || containers.iter().any(of_container)
         || scheduler.is_some_and(is_scheduler)
 }
@@ -200,13 +202,18 @@ fn spec(pod: &mut Value, priority: Option<String>, options: &Options, report: &m
         let field = format!("label priorityClassName: {priority}");
         match class {
             Some(class) if class == priority => {
-                report.change(field, "removed, the spec has it too");
+                if !options.is_admission {
+                    report.change(field, "removed, the spec has it too");
+                }
             }
-            Some(class) => {
+            // At its admission a pod may have it from a default of the cluster. KAI's label wins in KAI.
+            Some(class) if !options.is_admission => {
                 report.change(field, format!("removed, spec.priorityClassName is {class}"));
             }
-            None => {
-                report.change(field, "spec.priorityClassName");
+            class => {
+                let instead = class.map(|class| format!(", instead of {class}"));
+                let instead = instead.unwrap_or_default();
+                report.change(field, format!("spec.priorityClassName{instead}"));
                 spec.insert("priorityClassName".to_owned(), priority.into());
             }
         }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::needless_pass_by_value, reason = "tables write their values in place")]
 
+mod admission;
 mod allocation;
 mod fields;
 mod files;

@@ -22,7 +22,7 @@ pub(super) struct Refused {
 }
 
 /// Typos, wrong types and values that would only fail on the node.
-pub(super) const REFUSED: [Refused; 54] = [
+pub(super) const REFUSED: [Refused; 55] = [
     set("agnet.enabled=true", "additional properties 'agnet' not allowed"),
     set("agent.tolerations[0].kye=x", "additional properties 'kye' not allowed"),
     set("imagePullSecrets[0]=x", "'/imagePullSecrets/0': got string, want object"),
@@ -98,7 +98,11 @@ pub(super) const REFUSED: [Refused; 54] = [
     set("computeDomains.daemon.serviceAccount.name=A", "/serviceAccount/name': 'A' does not match"),
     set("computeDomains.daemon.resources.claims=a", "additional properties 'claims' not allowed"),
     set("translation.enabled=on", "'/translation/enabled': got string, want boolean"),
-    set("translation.collectAfterSeconds=5", "/collectAfterSeconds': minimum: got 5, want 120"),
+    set("translation.collectAfterSeconds=5", "/collectAfterSeconds': minimum: got 5, want 600"),
+    set(
+        "translation.excludedNamespaces[0]=A",
+        "'/translation/excludedNamespaces/0': 'A' does not match",
+    ),
     set(
         "translation.models[0].productName=L4",
         "'/translation/models/0': missing property 'memory'",

@@ -94,6 +94,16 @@ impl Certificates {
         })
     }
 
+    /// PEM of the authority's certificate, and of its key.
+    pub(crate) fn authority(&self) -> (&str, &str) {
+        (&self.authority.certificate, &self.authority.key)
+    }
+
+    /// PEM of the certificate that replicas serve under, and of its key.
+    pub(crate) fn serving(&self) -> (&str, &str) {
+        (&self.certificate, &self.key)
+    }
+
     /// The Secret's data.
     pub(crate) fn data(&self) -> BTreeMap<String, String> {
         let values = [

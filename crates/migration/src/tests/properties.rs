@@ -196,6 +196,15 @@ proptest! {
     }
 
     #[test]
+    fn labels_stay_at_admission(pod in pod()) {
+        let options = Options { is_admission: true, ..options() };
+        if let Ok(Some(translation)) = translate(&pod, &Origin::default(), &options) {
+            prop_assert_eq!(&translation.pod["metadata"]["labels"], &pod["metadata"]["labels"]);
+            prop_assert_eq!(translate(&translation.pod, &Origin::default(), &options), Ok(None));
+        }
+    }
+
+    #[test]
     fn claims_and_templates_belong_together(pod in pod()) {
         if let Ok(Some(translation)) = translate(&pod, &Origin::default(), &options()) {
             let claims = translation.pod["spec"]["resourceClaims"].as_array().cloned().unwrap_or_default();

@@ -110,8 +110,9 @@ async fn pods_of_kai_and_hami_run_as_they_are_and_what_has_no_equal_is_refused()
     let half = if node_of(&fraction) == T4 { 15360 / 2 } else { 23034 / 2 };
     let mib = share_mib(&testbed, node_of(&fraction), &fraction);
     assert!((half - 500..=half).contains(&mib), "{mib} of {half}");
-    let metadata = &fraction.metadata;
-    assert_eq!((metadata.annotations.as_ref(), metadata.labels.as_ref()), (None, None));
+    assert_eq!(fraction.metadata.annotations, None);
+    // Selectors may have it.
+    assert_eq!(fraction.labels()["kai.scheduler/queue"], "research");
     let spec = fraction.spec.as_ref().unwrap();
     assert_eq!(spec.scheduler_name.as_deref(), Some("default-scheduler"));
     let template = templates(&testbed).get(&template_of(&fraction)).await.unwrap();
@@ -125,11 +126,11 @@ async fn pods_of_kai_and_hami_run_as_they_are_and_what_has_no_equal_is_refused()
     let container = testbed.container(L4, &memory, "main");
     assert_eq!(container.shares()[0].limits()["computeMilliPercent"], 25_000);
 
-    // A workload stays as it is written. Its pods have one template.
+    // A workload stays as it is written, and keeps its pods. They have one template.
     let template = kai("unused", "0.1");
     let labels = json!({"app": "many", "kai.scheduler/queue": "research"});
     let metadata = json!({"labels": labels, "annotations": template["metadata"]["annotations"]});
-    let spec = json!({"replicas": 2, "selector": {"matchLabels": {"app": "many"}},
+    let spec = json!({"replicas": 2, "selector": {"matchLabels": labels},
         "template": {"metadata": metadata, "spec": template["spec"]}});
     let written: Deployment = testbed
         .create(json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "many"}, "spec": spec}))

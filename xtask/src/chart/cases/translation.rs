@@ -51,6 +51,7 @@ pub(super) fn alone_facts() -> Vec<Fact> {
         "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"], "scope": "Namespaced",
     }]);
     let label = json!({"key": "octavo.dev/translate", "operator": "NotIn", "values": ["false"]});
+    let of_hami = json!({"key": "hami.io/webhook", "operator": "NotIn", "values": ["ignore"]});
     let condition =
         json!([{"name": "is-of-hami-or-kai", "expression": octavo_migration::pod_condition()}]);
     vec![
@@ -80,11 +81,18 @@ pub(super) fn alone_facts() -> Vec<Fact> {
         fact(WEBHOOK, "/webhooks/0/rules", rules),
         fact(WEBHOOK, "/webhooks/0/matchConditions", condition),
         fact(WEBHOOK, "/webhooks/0/objectSelector/matchExpressions/0", label.clone()),
+        fact(WEBHOOK, "/webhooks/0/objectSelector/matchExpressions/1", of_hami),
         fact(WEBHOOK, "/webhooks/0/namespaceSelector/matchExpressions/1", label),
         fact(
             WEBHOOK,
             "/webhooks/0/namespaceSelector/matchExpressions/0/values",
-            json!(["kube-system", "octavo-system"]),
+            json!([
+                "kube-system",
+                "octavo-system",
+                "kai-resource-reservation",
+                "runai-reservation",
+                "kai-scale-adjust",
+            ]),
         ),
         fact(
             "NetworkPolicy/octavo-controller",
@@ -108,6 +116,11 @@ pub(super) fn every_value_facts() -> Vec<Fact> {
             json!({"team": "research"}),
         ),
         fact(EVERY_WEBHOOK, "/webhooks/0/namespaceSelector/matchExpressions/2", move_only),
+        fact(
+            EVERY_WEBHOOK,
+            "/webhooks/0/namespaceSelector/matchExpressions/0/values/2",
+            json!("kai"),
+        ),
         fact(
             "Deployment/octavo-gpus-controller",
             "/spec/template/spec/containers/0/ports/1/containerPort",

@@ -19,7 +19,7 @@ use octavo_kube_io::admin::Check;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::identity::Identity;
+use super::identity::{Identity, certified};
 use super::leader::Leader;
 use crate::config::Config;
 use crate::shell::requests;
@@ -97,7 +97,9 @@ impl Keeper {
                 self.secret_name
             )
         })?;
-        let mut found = Certificates::read(&texts(&secret));
+        let read = Certificates::read(&texts(&secret));
+        let unusable = read.as_ref().and_then(|read| check_pairs(read).err());
+        let mut found = read.filter(|_| unusable.is_none());
         let kept =
             if self.leader.is_leading() { self.keep(secret, &mut found).await } else { Ok(()) };
         // What is there is shown, whatever the leader could not write.
@@ -110,6 +112,9 @@ impl Keeper {
                 self.shown = Some(found);
             }
             self.check.pass();
+        } else if let Some(error) = unusable {
+            kept?;
+            return Err(error);
         }
         kept
     }
@@ -117,7 +122,7 @@ impl Keeper {
     /// What the leader does. `found` becomes what it has made.
     async fn keep(&self, secret: Secret, found: &mut Option<Certificates>) -> anyhow::Result<()> {
         let now = Timestamp::now();
-        // An emptied Secret gets back what replicas serve under.
+        // An emptied Secret, or one that cannot be used, gets back what replicas serve under.
         if found.is_none()
             && let Some(shown) = self.shown.clone()
         {
@@ -200,6 +205,18 @@ impl Keeper {
             self.check.fail(problem);
         }
     }
+}
+
+/// Fails if a certificate or a key of the Secret cannot be read, or if the two do not belong together.
+fn check_pairs(certificates: &Certificates) -> anyhow::Result<()> {
+    for (name, (certificate, key)) in
+        [("ca", certificates.authority()), ("tls", certificates.serving())]
+    {
+        certified(certificate, key).with_context(|| {
+            format!("{name}.crt and {name}.key of the Secret cannot be used, and the leader makes others")
+        })?;
+    }
+    Ok(())
 }
 
 /// The Secret's data as texts.

@@ -9,7 +9,7 @@ use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
-use octavo_api::names::{ANNOTATION_LAST_USED, CONTROLLER, LABEL_TRANSLATED};
+use octavo_api::names::{ANNOTATION_LAST_USED, CONTROLLER, LABEL_COMPUTE_DOMAIN, LABEL_TRANSLATED};
 use serde_json::json;
 
 use super::leader::{Leader, LeaderError};
@@ -55,40 +55,62 @@ impl Collector {
     }
 
     /// One round. Pods are read after the templates: a pod that is not there then was admitted after its template's time was
-    /// renewed, and the version of the deletion fails.
+    /// renewed, and the version of the deletion fails. What cannot be done for a namespace or a template delays no other.
     pub(super) async fn collect(&self, now: Timestamp) -> Result<(), LeaderError> {
         for (namespace, old) in self.old(now).await? {
-            let used = self.used(&namespace).await?;
-            let templates: Api<ResourceClaimTemplate> =
-                Api::namespaced(self.client.clone(), &namespace);
-            for Old { template, due } in old {
-                let metadata = &template.metadata;
-                let name = metadata.name.as_deref().unwrap_or_default();
-                if used.contains(name) {
-                    let annotations = json!({ANNOTATION_LAST_USED: now.to_string()});
-                    let version = &metadata.resource_version;
-                    let patch = json!({"metadata": {"resourceVersion": version, "annotations": annotations}});
-                    let manager = PatchParams {
-                        field_manager: Some(CONTROLLER.to_owned()),
-                        ..PatchParams::default()
-                    };
-                    let patch = Patch::Merge(&patch);
-                    let write = templates.patch_metadata(name, &manager, &patch);
-                    self.leader.write("renew-template", write).await?;
-                } else if due == Due::Collection {
-                    let preconditions = Preconditions {
-                        uid: metadata.uid.clone(),
-                        resource_version: metadata.resource_version.clone(),
-                    };
-                    let delete = DeleteParams::default().preconditions(preconditions);
-                    let deleted = self
-                        .leader
-                        .write("collect-template", templates.delete(name, &delete))
-                        .await?;
-                    if deleted.is_some() {
-                        tracing::info!(%namespace, %name, "no pod has needed this claim template; it is deleted");
+            let used = match self.used(&namespace).await {
+                Ok(used) => used,
+                Err(error) => {
+                    tracing::warn!(%namespace, %error, "pods cannot be read, so no claim template is collected here; it is tried again");
+                    continue;
+                }
+            };
+            for old in old {
+                let name = old.template.metadata.name.as_deref().unwrap_or_default();
+                match self.finish(&namespace, &old, used.contains(name), now).await {
+                    Ok(()) => {}
+                    Err(LeaderError::NotLeader) => return Err(LeaderError::NotLeader),
+                    Err(error) => {
+                        tracing::warn!(%namespace, %name, %error, "a claim template cannot be renewed or deleted; it is tried again");
                     }
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Renews a template that a pod needs, and deletes one that none has needed.
+    async fn finish(
+        &self,
+        namespace: &str,
+        old: &Old,
+        is_used: bool,
+        now: Timestamp,
+    ) -> Result<(), LeaderError> {
+        let templates: Api<ResourceClaimTemplate> = Api::namespaced(self.client.clone(), namespace);
+        let metadata = &old.template.metadata;
+        let name = metadata.name.as_deref().unwrap_or_default();
+        if is_used {
+            let annotations = json!({ANNOTATION_LAST_USED: now.to_string()});
+            let version = &metadata.resource_version;
+            let patch =
+                json!({"metadata": {"resourceVersion": version, "annotations": annotations}});
+            let manager = PatchParams {
+                field_manager: Some(CONTROLLER.to_owned()),
+                ..PatchParams::default()
+            };
+            let patch = Patch::Merge(&patch);
+            let write = templates.patch_metadata(name, &manager, &patch);
+            self.leader.write("renew-template", write).await?;
+        } else if old.due == Due::Collection {
+            let preconditions = Preconditions {
+                uid: metadata.uid.clone(),
+                resource_version: metadata.resource_version.clone(),
+            };
+            let delete = DeleteParams::default().preconditions(preconditions);
+            let delete = templates.delete(name, &delete);
+            if self.leader.write("collect-template", delete).await?.is_some() {
+                tracing::info!(%namespace, %name, "no pod has needed this claim template; it is deleted");
             }
         }
         Ok(())
@@ -98,8 +120,9 @@ impl Collector {
     async fn old(&self, now: Timestamp) -> kube::Result<BTreeMap<String, Vec<Old>>> {
         let templates: Api<ResourceClaimTemplate> = Api::all(self.client.clone());
         let mut by_namespace: BTreeMap<String, Vec<Old>> = BTreeMap::new();
-        let mut page =
-            ListParams::default().labels(&format!("{LABEL_TRANSLATED}=true")).limit(PAGE);
+        // One with both labels is a ComputeDomain's.
+        let labels = format!("{LABEL_TRANSLATED}=true,!{LABEL_COMPUTE_DOMAIN}");
+        let mut page = ListParams::default().labels(&labels).limit(PAGE);
         loop {
             let list = templates.list_metadata(&page).await?;
             for template in list.items {

@@ -18,10 +18,7 @@ impl Identity {
     ///
     /// They cannot be read, or do not belong together.
     pub(super) fn set(&self, certificate: &str, key: &str) -> anyhow::Result<()> {
-        let chain = CertificateDer::pem_slice_iter(certificate.as_bytes());
-        let chain = chain.collect::<Result<Vec<_>, _>>()?;
-        let key = PrivateKeyDer::from_pem_slice(key.as_bytes())?;
-        let own = CertifiedKey::from_der(chain, key, &rustls::crypto::ring::default_provider())?;
+        let own = certified(certificate, key)?;
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(own));
         Ok(())
     }
@@ -30,6 +27,18 @@ impl Identity {
     pub(super) fn is_set(&self) -> bool {
         self.0.read().unwrap_or_else(PoisonError::into_inner).is_some()
     }
+}
+
+/// A certificate with its key. Both are PEM.
+///
+/// # Errors
+///
+/// They cannot be read, or do not belong together.
+pub(super) fn certified(certificate: &str, key: &str) -> anyhow::Result<CertifiedKey> {
+    let chain = CertificateDer::pem_slice_iter(certificate.as_bytes());
+    let chain = chain.collect::<Result<Vec<_>, _>>()?;
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes())?;
+    Ok(CertifiedKey::from_der(chain, key, &rustls::crypto::ring::default_provider())?)
 }
 
 impl ResolvesServerCert for Identity {

@@ -21,17 +21,22 @@ use super::templates::{TemplateError, Templates};
 use super::tls::TlsListener;
 use crate::metrics::Metrics;
 use crate::translation::review::{
-    Answer, Decision, Request, Review, decide, refusal_text, warnings,
+    Answer, Decision, Request, Review, decide, refusal_text, values, warnings,
 };
 
 /// Path of the webhook, as in the chart's `MutatingWebhookConfiguration`.
 const PATH: &str = "/translate";
-/// Bytes of a question at most: an API server takes objects of 3 MiB, and says a few more things.
-const MAX_BYTES: usize = (3 << 20) + (256 << 10);
+/// Bytes of a question at most: a pod of 1 MiB, and the few more things that an API server says.
+const MAX_BYTES: usize = (1 << 20) + (256 << 10);
 /// The same with the headers, encrypted.
-const MAX_REQUEST_BYTES: usize = 4 << 20;
-/// Questions that are read or answered at the same time at most: they bound the memory.
-const MAX_QUESTIONS: usize = 16;
+const MAX_REQUEST_BYTES: usize = MAX_BYTES + (256 << 10);
+/// JSON values of a question at most. One takes up to 400 bytes, which is much more than its text.
+const MAX_VALUES: usize = 16 << 10;
+/// Questions that are read or wait for their turn at the same time at most. With [`MAX_ANSWERS`] they bound the memory
+/// (docs/design/translation.md).
+const MAX_QUESTIONS: usize = 8;
+/// Questions that are answered at the same time at most.
+const MAX_ANSWERS: usize = 2;
 /// Time for a question to arrive.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for one answer. The chart lets API servers wait for 10 s.
@@ -62,8 +67,11 @@ pub(super) async fn serve(
             Ok(config) => config.with_no_client_auth().with_cert_resolver(identity),
             Err(error) => return tracing::error!(%error, "the webhook has no version of TLS"),
         };
-    let questions = Arc::new(Semaphore::new(MAX_QUESTIONS));
-    let routes = Router::new().route(PATH, post(translate)).with_state((webhook, questions));
+    let turns = Arc::new(Turns {
+        questions: Semaphore::new(MAX_QUESTIONS),
+        answers: Semaphore::new(MAX_ANSWERS),
+    });
+    let routes = Router::new().route(PATH, post(translate)).with_state((webhook, turns));
     let listener = LimitedListener::new(listener, MAX_REQUEST_BYTES);
     let server = axum::serve(TlsListener::new(listener, Arc::new(config)), routes)
         .with_graceful_shutdown(stop.clone().cancelled_owned())
@@ -80,17 +88,26 @@ pub(super) async fn serve(
     }
 }
 
+/// What bounds the memory of questions. Neither is ever closed.
+struct Turns {
+    questions: Semaphore,
+    answers: Semaphore,
+}
+
 async fn translate(
-    State((webhook, questions)): State<(Arc<Webhook>, Arc<Semaphore>)>,
+    State((webhook, turns)): State<(Arc<Webhook>, Arc<Turns>)>,
     body: Body,
 ) -> Response {
-    // It is never closed.
-    let _permit = questions.acquire().await;
+    let question = turns.questions.acquire().await;
     let body = match tokio::time::timeout(READ_TIMEOUT, to_bytes(body, MAX_BYTES)).await {
         Ok(Ok(body)) => body,
         Ok(Err(error)) => return bad_request(&format!("the question cannot be read: {error}")),
         Err(_) => return bad_request("the question takes too long"),
     };
+    if values(&body) > MAX_VALUES {
+        return bad_request(&format!("the question has more than {MAX_VALUES} JSON values"));
+    }
+    let _answer = turns.answers.acquire().await;
     let review: Review = match serde_json::from_slice(&body) {
         Ok(review) => review,
         Err(error) => {
@@ -98,6 +115,7 @@ async fn translate(
         }
     };
     drop(body);
+    drop(question);
     if !is_dns_label(&review.request.namespace) {
         return bad_request("the request has no namespace");
     }
@@ -142,7 +160,12 @@ impl Webhook {
             return Answer::Failed(message.to_owned());
         };
         let scheduler_name = self.scheduler_name.clone();
-        let options = Options { models, models_from: ModelSource::Cluster, scheduler_name };
+        let options = Options {
+            models,
+            models_from: ModelSource::Cluster,
+            scheduler_name,
+            is_admission: true,
+        };
         let (templates, patch, changes) = match decide(request, &options) {
             Decision::Unchanged => return Answer::Unchanged,
             Decision::Refused(refusals) => {

@@ -65,11 +65,15 @@ pub(super) enum TemplateError {
 
 impl TemplateError {
     /// The reason of a refusal; `None`: it may be tried again.
-    pub(super) const fn reason(&self) -> Option<&'static str> {
+    pub(super) fn reason(&self) -> Option<&'static str> {
         match self {
             Self::Taken { .. } => Some("NameTaken"),
             Self::TooMany(_) => Some("TooManyTemplates"),
             Self::NotWhole(_) => Some("NotStored"),
+            // A policy, a quota, or the API server's rules: the same question gets the same answer.
+            Self::Failed { source, .. } if matches!(code(source), Some(400 | 403 | 413 | 422)) => {
+                Some("TemplateRefused")
+            }
             Self::Changing(_) | Self::Failed { .. } => None,
         }
     }

@@ -8,6 +8,7 @@ fn options() -> Options {
         models: Models::new([model]).unwrap(),
         models_from: ModelSource::Cluster,
         scheduler_name: None,
+        is_admission: true,
     }
 }
 
@@ -22,7 +23,7 @@ fn request(metadata: &Value, spec: &Value) -> Request {
 fn fraction(fraction: &str) -> Request {
     request(
         &json!({"generateName": "train-", "namespace": "team", "annotations": {"gpu-fraction": fraction},
-            "labels": {"priorityClassName": "train"}}),
+            "labels": {"priorityClassName": "train", "kai.scheduler/queue": "research"}}),
         &json!({"schedulerName": "kai-scheduler", "priority": 0, "preemptionPolicy": "PreemptLowerPriority",
             "runtimeClassName": "nvidia", "overhead": {"memory": "1Mi"},
             "containers": [{"name": "main", "resources": {}}]}),
@@ -53,6 +54,8 @@ fn a_translation_is_a_patch_and_labelled_templates() {
         operation("remove", &format!("/spec/{path}"));
     }
     operation("remove", "/metadata/annotations");
+    let of_labels = |it: &Value| it["path"].as_str().unwrap().starts_with("/metadata/labels");
+    assert!(!patch.iter().any(of_labels), "{patch:?}");
     let warnings = warnings(&changes);
     assert!(
         warnings
@@ -62,6 +65,18 @@ fn a_translation_is_a_patch_and_labelled_templates() {
     let review = Answer::Changed { patch, warnings }.review("u");
     assert_eq!(review["response"]["allowed"], true);
     assert_eq!(review["response"]["patchType"], "JSONPatch");
+}
+
+#[test]
+fn a_default_priority_class_goes_with_its_results() {
+    let mut pod = fraction("0.5");
+    pod.object["spec"]["priorityClassName"] = "default".into();
+    let Decision::Translated { patch, .. } = decide(&pod, &options()) else { panic!() };
+    let class = json!({"op": "replace", "path": "/spec/priorityClassName", "value": "train"});
+    assert!(patch.contains(&class), "{patch:?}");
+    for path in ["/spec/priority", "/spec/preemptionPolicy"] {
+        assert!(patch.contains(&json!({"op": "remove", "path": path})), "{patch:?}");
+    }
 }
 
 #[test]
@@ -114,4 +129,29 @@ fn other_pods_are_unchanged() {
     let spec = json!({"containers": [{"name": "main", "resources": whole}]});
     assert_eq!(decide(&request(&json!({"name": "p"}), &spec), &options()), Decision::Unchanged);
     assert_eq!(Answer::Unchanged.review("u")["response"], json!({"uid": "u", "allowed": true}));
+}
+
+fn counted(value: &Value) -> usize {
+    match value {
+        Value::Array(values) => 1 + values.iter().map(counted).sum::<usize>(),
+        Value::Object(fields) => 1 + fields.values().map(counted).sum::<usize>(),
+        _ => 1,
+    }
+}
+
+#[test]
+fn the_values_of_a_text_are_bounded_before_they_are_made() {
+    for value in [
+        json!(1),
+        json!([]),
+        json!([[], {}, [1, 2, "a,b"]]),
+        json!({"a": {"b": [null, true]}, "c,[{": "\"],\\", "d": {"e": {}}}),
+        json!(vec![json!({"": 0}); 100]),
+        fraction("0.5").object,
+    ] {
+        let (bound, count) = (values(value.to_string().as_bytes()), counted(&value));
+        assert!((count..=2 * count).contains(&bound), "{bound} for {count} of {value}");
+    }
+    // A text counts once, whatever it has.
+    assert_eq!(values(json!("[{,".repeat(1000)).to_string().as_bytes()), 1);
 }

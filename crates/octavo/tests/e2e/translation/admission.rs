@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
-use kube::api::PostParams;
+use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
@@ -13,9 +13,14 @@ use crate::testbed::{Testbed, eventually};
 
 /// The API server has the priority and the overhead of a pod's classes before it asks the webhook, which changes the classes.
 pub(super) async fn results_of_admission_follow(testbed: &Testbed) {
-    let class = json!({"metadata": {"name": "train"}, "value": 50, "preemptionPolicy": "Never"});
-    let classes: Api<PriorityClass> = Api::all(testbed.client.clone());
-    classes.create(&PostParams::default(), &serde_json::from_value(class).unwrap()).await.unwrap();
+    let priorities: Api<PriorityClass> = Api::all(testbed.client.clone());
+    for class in [
+        json!({"metadata": {"name": "train"}, "value": 50, "preemptionPolicy": "Never"}),
+        json!({"metadata": {"name": "usual"}, "value": 7, "globalDefault": true}),
+    ] {
+        let class = serde_json::from_value(class).unwrap();
+        priorities.create(&PostParams::default(), &class).await.unwrap();
+    }
     let class = json!({"metadata": {"name": "nvidia"}, "handler": "nvidia", "overhead": {"podFixed": {"memory": "1Mi"}}});
     let classes: Api<RuntimeClass> = Api::all(testbed.client.clone());
     classes.create(&PostParams::default(), &serde_json::from_value(class).unwrap()).await.unwrap();
@@ -33,6 +38,7 @@ pub(super) async fn results_of_admission_follow(testbed: &Testbed) {
         (Some("train"), None)
     );
     assert_eq!(spec.overhead, None);
+    priorities.delete("usual", &DeleteParams::default()).await.unwrap();
 }
 
 /// What has no equal, and a name that is another's.
@@ -84,19 +90,24 @@ pub(super) async fn refused_by_name(testbed: &Testbed) {
     assert!(error.contains(&part), "{error}");
 }
 
-/// Namespaces and pods with the label, and the namespaces of the cluster's own pods, are not asked about.
+/// Namespaces and pods with a label, and the namespaces of the cluster's and KAI's own pods, are not asked about.
 pub(super) async fn opted_out(testbed: &Testbed) {
-    let mut left = kai("left", "0.5");
-    left["metadata"]["labels"]["octavo.dev/translate"] = "false".into();
-    let left = dry_run(testbed, &left).await.unwrap();
-    assert_eq!(left.annotations()["gpu-fraction"], "0.5");
-    let namespace =
-        json!({"metadata": {"name": "kai", "labels": {"octavo.dev/translate": "false"}}});
+    for (label, value) in [("octavo.dev/translate", "false"), ("hami.io/webhook", "ignore")] {
+        let mut left = kai("left", "0.5");
+        left["metadata"]["labels"][label] = value.into();
+        let left = dry_run(testbed, &left).await.unwrap();
+        assert_eq!(left.annotations()["gpu-fraction"], "0.5");
+    }
     let namespaces: Api<Namespace> = Api::all(testbed.client.clone());
-    let namespace = serde_json::from_value(namespace).unwrap();
-    namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+    for (name, labels) in
+        [("kai", json!({"octavo.dev/translate": "false"})), ("kai-resource-reservation", json!({}))]
+    {
+        let namespace = json!({"metadata": {"name": name, "labels": labels}});
+        let namespace = serde_json::from_value(namespace).unwrap();
+        namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+    }
     let account = "default";
-    for name in ["kai", "kube-system"] {
+    for name in ["kai", "kai-resource-reservation", "kube-system"] {
         let accounts: Api<ServiceAccount> = Api::namespaced(testbed.client.clone(), name);
         eventually("the namespace has its account", || async { accounts.get(account).await.ok() })
             .await;

@@ -11,7 +11,7 @@ use super::create;
 use crate::testbed::Testbed;
 
 /// Keys that the condition names or almost names. Values are those of labels.
-const KEYS: [(&str, &str); 23] = [
+const KEYS: [(&str, &str); 26] = [
     ("nvidia.com/use-gputype", "A100"),
     ("nvidia.com/nouse-gputype", "A100"),
     ("nvidia.com/use-gpuuuid", "GPU-1"),
@@ -31,6 +31,9 @@ const KEYS: [(&str, &str); 23] = [
     ("kai.scheduler/queue", "q"),
     ("runai/queue", "q"),
     ("run.ai/x", "q"),
+    ("runai/shared-gpu-configmap", "q"),
+    ("kai.scheduler/topology", "q"),
+    ("kai.scheduler/node-pool", "q"),
     ("runai-gpu-group", "q"),
     ("runai-gpu-group/a", "q"),
     ("mps", "true"),
@@ -129,7 +132,8 @@ pub(super) async fn agrees_with_the_translation(testbed: &Testbed) {
     let (pods, params) = (testbed.pods(), PostParams { dry_run: true, ..PostParams::default() });
     let (mut matched, all) = (0, self::pods());
     for pod in &all {
-        let is_concerned = translate(pod, &Origin::default(), &Options::default()) != Ok(None);
+        let options = Options { is_admission: true, ..Options::default() };
+        let is_concerned = translate(pod, &Origin::default(), &options) != Ok(None);
         let result = create(&pods, pod, &params).await;
         // A pod that is invalid otherwise was not asked about either.
         let is_matched =

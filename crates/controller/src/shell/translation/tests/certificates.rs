@@ -149,3 +149,46 @@ async fn a_replica_that_does_not_lead_shows_what_the_leader_made() {
     assert!(identity.is_set() && readiness.report().0);
     assert_eq!(*stored.writes.lock().unwrap(), ["bundle", "certificate"]);
 }
+
+#[tokio::test]
+async fn a_secret_that_cannot_be_used_is_made_again() {
+    let stored = Stored { data: Arc::new(Mutex::new(Some(json!({})))), ..Stored::default() };
+    let api = stored.api();
+    keeper(&api).0.refresh().await.unwrap();
+    let good = stored.data.lock().unwrap().clone().unwrap();
+    let garbage = json!(ByteString(b"no PEM".to_vec()));
+    for (key, value) in [
+        ("tls.crt", garbage.clone()),
+        ("tls.key", garbage.clone()),
+        // Another's key.
+        ("tls.key", good["ca.key"].clone()),
+        ("ca.crt", garbage.clone()),
+        ("ca.key", garbage),
+        ("ca.key", good["tls.key"].clone()),
+    ] {
+        let mut bad = good.clone();
+        bad[key] = value;
+        *stored.data.lock().unwrap() = Some(bad.clone());
+        stored.writes.lock().unwrap().clear();
+
+        let state = tokio::sync::watch::channel(lease::Leadership::Following { holder: None }).1;
+        let follower = Leader { leadership: Leadership::of(state), metrics: metrics() };
+        let (mut follower, identity, readiness) = keeper_of(&api, follower);
+        let error = format!("{:#}", follower.refresh().await.unwrap_err());
+        assert!(error.contains(&key[..3]) && error.contains("the leader makes others"), "{error}");
+        assert!(!identity.is_set() && !readiness.report().0);
+        assert!(stored.writes.lock().unwrap().is_empty());
+
+        let (mut leading, identity, readiness) = keeper(&api);
+        leading.refresh().await.unwrap();
+        assert!(identity.is_set() && readiness.report().0, "{key}");
+        assert_eq!(*stored.writes.lock().unwrap(), ["bundle", "certificate"], "{key}");
+        assert_ne!(stored.data.lock().unwrap().clone().unwrap()["tls.crt"], good["tls.crt"]);
+
+        // A leader that serves gives back what it serves under.
+        let made = stored.certificates();
+        *stored.data.lock().unwrap() = Some(bad);
+        leading.refresh().await.unwrap();
+        assert!(stored.certificates() == made, "{key}");
+    }
+}

@@ -1,11 +1,14 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use octavo_kube_io::lease;
 use octavo_testkit::{Request, ScriptedApi, failure};
 use serde_json::{Value, json};
 
-use super::leader;
+use super::{leader, metrics};
+use crate::shell::leadership::Leadership;
 use crate::shell::translation::collector::Collector;
+use crate::shell::translation::leader::{Leader, LeaderError};
 
 fn template(namespace: &str, name: &str, used: &str) -> Value {
     json!({
@@ -78,7 +81,10 @@ async fn pods_are_read_after_templates_and_only_where_something_is_due() {
     let reads: Vec<String> =
         api.uris().into_iter().filter(|uri| !uri.contains("/resourceclaimtemplates/")).collect();
     assert_eq!(reads.len(), 3, "{reads:?}");
-    assert!(reads[0].contains("labelSelector=octavo.dev"), "{reads:?}");
+    // Templates of ComputeDomains are none of its business.
+    for part in ["labelSelector=octavo.dev", "%21resource.nvidia.com%2FcomputeDomain"] {
+        assert!(reads[0].contains(part), "{reads:?}");
+    }
     assert!(
         reads[1].contains("/namespaces/other/pods") && reads[2].contains("/namespaces/team/pods")
     );
@@ -88,4 +94,57 @@ async fn pods_are_read_after_templates_and_only_where_something_is_due() {
 async fn a_template_that_changed_in_between_is_left() {
     let api = round(failure(409, "it has changed")).await;
     assert_eq!(api.requests().iter().filter(|it| it.method() != "GET").count(), 2);
+}
+
+#[tokio::test]
+async fn what_cannot_be_written_or_read_delays_no_other_template() {
+    for code in [403, 429, 500] {
+        let api = round(failure(code, "not now")).await;
+        assert_eq!(api.requests().iter().filter(|it| it.method() != "GET").count(), 2, "{code}");
+    }
+    let api = ScriptedApi::new(|request: &Request| {
+        let (path, old) = (request.uri().path(), "2028-01-01T10:00:00Z");
+        if request.method() == "DELETE" {
+            return (200, json!({"apiVersion": "v1", "kind": "Status", "status": "Success"}));
+        }
+        if path.ends_with("/resourceclaimtemplates") {
+            return (200, list(&[template("a", "one", old), template("b", "two", old)]));
+        }
+        if path.contains("/namespaces/a/") {
+            return failure(403, "a policy");
+        }
+        (200, json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": []}))
+    });
+    let collector =
+        Collector { client: api.client(), leader: leader(), keep: Duration::from_hours(1) };
+    collector.collect("2028-01-01T12:00:00Z".parse().unwrap()).await.unwrap();
+    let deleted: Vec<String> = api
+        .requests()
+        .iter()
+        .filter(|it| it.method() == "DELETE")
+        .map(|it| it.uri().path().to_owned())
+        .collect();
+    assert_eq!(deleted.len(), 1, "{deleted:?}");
+    assert!(deleted[0].ends_with("/namespaces/b/resourceclaimtemplates/two"), "{deleted:?}");
+}
+
+#[tokio::test]
+async fn a_round_ends_with_the_lease() {
+    let api = ScriptedApi::new(|request: &Request| {
+        assert_eq!(request.method(), "GET");
+        let old = "2028-01-01T10:00:00Z";
+        if request.uri().path().ends_with("/pods") {
+            return (
+                200,
+                json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": []}),
+            );
+        }
+        (200, list(&[template("a", "one", old), template("b", "two", old)]))
+    });
+    let state = tokio::sync::watch::channel(lease::Leadership::Following { holder: None }).1;
+    let leader = Leader { leadership: Leadership::of(state), metrics: metrics() };
+    let collector = Collector { client: api.client(), leader, keep: Duration::from_hours(1) };
+    let result = collector.collect("2028-01-01T12:00:00Z".parse().unwrap()).await;
+    assert!(matches!(result, Err(LeaderError::NotLeader)), "{result:?}");
+    assert_eq!(api.requests().len(), 2, "{:?}", api.uris());
 }

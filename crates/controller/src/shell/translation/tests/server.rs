@@ -45,9 +45,9 @@ fn read(request: &ApiRequest) -> (u16, Value) {
     if request.uri().query().is_some() { (200, json!({"items": []})) } else { failure(404, "none") }
 }
 
-fn refusing() -> ScriptedApi {
-    ScriptedApi::new(|request: &ApiRequest| {
-        if request.method() == "GET" { read(request) } else { failure(403, "not allowed") }
+fn refusing(code: u16) -> ScriptedApi {
+    ScriptedApi::new(move |request: &ApiRequest| {
+        if request.method() == "GET" { read(request) } else { failure(code, "not allowed") }
     })
 }
 
@@ -68,9 +68,13 @@ async fn a_pod_is_admitted_after_its_template_was_made() {
     assert!(matches!(answer, Answer::Changed { .. }), "{answer:?}");
     assert_eq!(api.requests().len(), 3);
 
-    let answer = webhook(&refusing(), Some(Models::default())).answer(&memory).await;
+    let answer = webhook(&refusing(503), Some(Models::default())).answer(&memory).await;
     let Answer::Failed(message) = answer else { panic!("{answer:?}") };
     assert!(message.contains("not allowed") && message.contains("tried again"), "{message}");
+    // A policy says the same the next time.
+    let answer = webhook(&refusing(403), Some(Models::default())).answer(&memory).await;
+    let Answer::Refused(message) = answer else { panic!("{answer:?}") };
+    assert!(message.contains("octavo-gpu-") && message.ends_with("(TemplateRefused)"), "{message}");
 }
 
 #[tokio::test]
@@ -153,6 +157,11 @@ async fn it_is_served_over_tls_and_changes_its_certificate_while_it_serves() {
     let long = "x".repeat(5 << 20);
     let text = exchange(&mut connect(address, &first).await.unwrap(), &long).await;
     assert!(!text.contains("allowed"), "{text}");
+
+    // Small values take more memory than their text.
+    let many = json!({"request": question(&json!(vec![json!({}); 20_000]))}).to_string();
+    let text = exchange(&mut connect(address, &first).await.unwrap(), &many).await;
+    assert!(text.starts_with("HTTP/1.1 400") && text.contains("JSON values"), "{text}");
 
     let second = certificates();
     identity.set(&second.certificate, &second.key).unwrap();

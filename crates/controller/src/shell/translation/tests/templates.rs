@@ -128,6 +128,19 @@ async fn what_cannot_be_made_is_named() {
         ensure(vec![failure(404, "none"), none(), failure(403, "the namespace ends")], false).await;
     let text = result.unwrap_err().to_string();
     assert!(text.contains("octavo-gpu-1") && text.contains("the namespace ends"), "{text}");
+    for (code, reason) in [
+        (400, Some("TemplateRefused")),
+        (403, Some("TemplateRefused")),
+        (413, Some("TemplateRefused")),
+        (422, Some("TemplateRefused")),
+        (401, None),
+        (429, None),
+        (500, None),
+        (503, None),
+    ] {
+        let answers = vec![failure(404, "none"), none(), failure(code, "no")];
+        assert_eq!(ensure(answers, false).await.0.unwrap_err().reason(), reason, "{code}");
+    }
     let mut ending = stored(0);
     ending["metadata"]["deletionTimestamp"] = "2028-01-01T00:00:00Z".into();
     let (result, _) = ensure(vec![(200, ending)], false).await;
