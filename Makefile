@@ -17,7 +17,7 @@ step = @printf '\n\033[1m==> %s\033[0m\n' "$(1)"
 
 # One cargo, one target folder: steps side by side would only wait for one another.
 .NOTPARALLEL:
-.PHONY: help demo programs build test vm mpi upgrade bench fmt lint unit doc tidy deny clean require
+.PHONY: help demo programs build test vm mpi upgrade kubelets bench fmt lint unit doc tidy deny clean require
 
 help: ## List the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -62,6 +62,17 @@ upgrade: require ## Run the test of an upgrade from and a downgrade to OLD, the 
 	@[ -x "$(OLD)" ] || { echo "give the path of an older program: make upgrade OLD=../old/target/debug/octavo" >&2; exit 2; }
 	@cargo build --workspace --locked
 	@OCTAVO_TEST_OLD_PROGRAM="$(abspath $(OLD))" cargo test --workspace --locked --test e2e -- --nocapture upgrade::
+
+# The API server of the lab stays the newest: nodes may be up to three minor versions older.
+kubelets: require ## Run tests of real nodes with kubelets of Kubernetes 1.34 and 1.35 (about 20 minutes)
+	@cargo build --workspace --locked
+	@mkdir -p $(CACHE)/kubelets
+	@for version in 1.34 1.35; do \
+	  printf '\n\033[1m==> kubelet %s\033[0m\n' $$version; \
+	  (cd lab/kubelets/v$$version && CGO_ENABLED=0 GOWORK=off go build $(GO_FLAGS) -o $(CACHE)/kubelets/kubelet-$$version .); \
+	  OCTAVO_LAB_KUBELET=$(CACHE)/kubelets/kubelet-$$version cargo test --workspace --locked --test e2e -- \
+	    --nocapture a_real_kubelet a_release_comes_and_goes; \
+	done
 
 bench: build ## Run every benchmark and print its figures
 	@cargo xtask bench all

@@ -24,6 +24,9 @@ pub(crate) struct Binaries {
     pub(crate) version: Option<String>,
 }
 
+/// Names another kubelet for real nodes, such as an older one.
+const KUBELET_VARIABLE: &str = "OCTAVO_LAB_KUBELET";
+
 /// Finds every program, and builds the missing ones that the cache lacks.
 ///
 /// Programs in the folder that `KUBEBUILDER_ASSETS` names are used unchanged. Programs missing
@@ -47,7 +50,10 @@ pub(crate) async fn find(
         }
     }
     if kubelet {
-        let program = built(&source::kubelet()?, progress).await?;
+        let program = match std::env::var_os(KUBELET_VARIABLE).filter(|path| !path.is_empty()) {
+            Some(other) => PathBuf::from(other),
+            None => built(&source::kubelet()?, progress).await?,
+        };
         tools.insert("kubelet".to_owned(), Tool { program, args: Vec::new() });
     }
     if add_ons.any() {
