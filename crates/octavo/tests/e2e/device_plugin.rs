@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod, ResourceQuota};
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use kube::api::{Patch, PatchParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use octavo_lab::{Component, RealProgram};
 use serde_json::{Value, json};
@@ -218,5 +218,42 @@ async fn simulated_kubelets_count_gpus_and_nodes_of_both_modes_serve_the_same_po
     testbed.wait_until_running("anywhere").await;
     for name in ["later", "plugin-pod", "claim-pod", "anywhere"] {
         testbed.delete_pod(name).await;
+    }
+}
+
+/// Pods count against a quota where a device plugin serves them, and where the scheduler makes a claim for them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quota_of_gpus_holds_in_both_modes() {
+    let testbed = Testbed::up("dgx-h100=2").await;
+    let [counting, claiming] = SIMULATED;
+    eventually("the node publishes", || testbed.device(counting, "gpu-0")).await;
+    label(&testbed, counting, json!({"octavo.dev/mode": "device-plugin"})).await;
+    wait_until_allocatable(&testbed, counting, "8").await;
+    // A quota of four GPUs, and a pod with one on a node of any mode.
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/operator/pod.yaml");
+    testbed.octavo_ok(&["lab", "kubectl", "apply", "-f", example]);
+    testbed.wait_until_running("counted").await;
+    let quotas: Api<ResourceQuota> = Api::default_namespaced(testbed.client.clone());
+    let used = |wanted: &'static str| {
+        let quotas = quotas.clone();
+        async move {
+            eventually(&format!("the quota counts {wanted}"), || async {
+                let used = quotas.get("gpus").await.ok()?.status?.used?;
+                (used.get("requests.nvidia.com/gpu")?.0 == wanted).then_some(())
+            })
+            .await;
+        }
+    };
+    used("1").await;
+    for (name, node) in [("plugin-pod", counting), ("claim-pod", claiming)] {
+        assert_eq!(gpus_of(&testbed, name, node, 3).await.len(), 3, "{name}");
+        used("4").await;
+        for node in SIMULATED {
+            let more = serde_json::from_value(simulated_pod("more", node, 1)).unwrap();
+            let refused = testbed.pods().create(&PostParams::default(), &more).await.unwrap_err();
+            assert!(refused.to_string().contains("exceeded quota: gpus"), "{refused}");
+        }
+        testbed.delete_pod(name).await;
+        used("1").await;
     }
 }
