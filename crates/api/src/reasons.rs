@@ -47,6 +47,11 @@ pub const SECTIONS: &[Section] = &[
         reasons: agent::BLIND_SPOTS,
     },
     Section { title: "Controller: ComputeDomains", note: "", reasons: controller::DOMAINS },
+    Section {
+        title: "Controller: translated pods without a claim template",
+        note: "",
+        reasons: controller::TEMPLATES,
+    },
     Section { title: "Scheduler: pods and gangs", note: "", reasons: scheduler::PODS },
     Section { title: "Scheduler: placement policies", note: "", reasons: scheduler::POLICIES },
     Section {

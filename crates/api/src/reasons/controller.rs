@@ -128,3 +128,34 @@ pub(super) const DOMAINS: &[Reason] = &[
         "Delete the template, or create the domain with another name in its spec.",
     ),
 ];
+
+/// A pod that the webhook refuses, and the metric of refusals.
+const TRANSLATED: &str = "pod of HAMi or KAI Scheduler: its creation is refused; label `reason` of the controller's metric of refusals";
+
+/// Reasons for which a pod of HAMi or KAI Scheduler gets no claim template. Refused fields have the reasons of `octavo migrate manifests`.
+pub(super) const TEMPLATES: &[Reason] = &[
+    row(
+        "NameTaken",
+        TRANSLATED,
+        "A ResourceClaimTemplate with the name of the pod's template has another spec or another owner.",
+        "Delete that template, or the pod that uses it.",
+    ),
+    row(
+        "NotStored",
+        TRANSLATED,
+        "The API server does not store all fields of the template, so the pod would get a whole GPU.",
+        "Upgrade the API server to 1.36, or turn on the feature gates of shares.",
+    ),
+    row(
+        "TemplateRefused",
+        TRANSLATED,
+        "The API server refuses the template, by a policy, a quota or a rule.",
+        "See the message.",
+    ),
+    row(
+        "TooManyTemplates",
+        TRANSLATED,
+        "The namespace has as many templates of translated pods as the webhook makes.",
+        "Delete those that no pod uses, or give pods equal demands.",
+    ),
+];

@@ -6,12 +6,14 @@ use super::*;
 use crate::Refusal;
 
 /// Words that stand where reasons do in the sources, but are values and causes of other kinds.
-const OTHER_WORDS: [&str; 9] = [
+const OTHER_WORDS: [&str; 11] = [
     "Constraint",
     "DisruptionBudget",
     "False",
+    "Forbidden",
     "Offer",
     "Request",
+    "ServiceUnavailable",
     "Spares",
     "Taken",
     "True",
