@@ -10,7 +10,7 @@
 //! | module | purpose |
 //! |---|---|
 //! | `chart`, `helm` | the chart that the program carries, and the program that applies it |
-//! | `facts`, `preflight`, `owner`, `node_match` | what is in the way of a release, and who has the objects that it needs |
+//! | `facts`, `preflight`, `owner`, `node_match` | obstacles to a release, and the owners of the objects that it needs |
 //! | `rollout` | waits for the release's pods |
 //! | `holders`, `modes`, `leftovers` | the parts of an uninstallation |
 

@@ -1,4 +1,4 @@
-//! Who has the objects with fixed names that a release needs: CRDs and `DeviceClasses`, which NVIDIA's charts have, too.
+//! The owners of CRDs and `DeviceClasses`: their names are fixed, and NVIDIA's charts have some of them, too.
 //!
 //! Helm refuses an object that it did not make, unless the object names the release in its label and annotations. An object without a
 //! living owner gets these. One of a living owner is left alone, because that owner would change or remove it later.
