@@ -69,7 +69,7 @@ kubelets: require ## Run tests of real nodes with kubelets of Kubernetes 1.34 an
 	@mkdir -p $(CACHE)/kubelets
 	@for version in 1.34 1.35; do \
 	  printf '\n\033[1m==> kubelet %s\033[0m\n' $$version; \
-	  (cd lab/control-plane && CGO_ENABLED=0 GOWORK=off go build $(GO_FLAGS) -modfile=kubelet-$$version.mod \
+	  (cd lab/control-plane && CGO_ENABLED=0 GOWORK=off go build $(GO_FLAGS) -modfile=../kubelets/kubelet-$$version.mod \
 	    -o $(CACHE)/kubelets/kubelet-$$version ./kubelet); \
 	  OCTAVO_LAB_KUBELET=$(CACHE)/kubelets/kubelet-$$version cargo test --workspace --locked --test e2e -- \
 	    --nocapture a_real_kubelet a_release_comes_and_goes; \

@@ -1,6 +1,6 @@
 // Command kubelet is the kubelet of the test bed's real nodes, with its
 // upstream flags. It is a program of its own so that a lab without real nodes
-// does not compile it. kubelet-1.34.mod and kubelet-1.35.mod make older ones of it.
+// does not compile it. lab/kubelets has the modules of older ones.
 package main
 
 import (
