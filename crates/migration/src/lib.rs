@@ -28,6 +28,7 @@ mod metadata;
 mod models;
 pub mod plan;
 mod pod;
+mod quantity;
 mod report;
 mod selection;
 mod stored;

@@ -172,6 +172,25 @@ fn workload(
     Ok(Translation { pod: changed, templates, changes: report.changes })
 }
 
+/// The pods of a document as the API server gets them: itself, or the pod templates of a workload.
+pub(crate) fn pods(document: &Value) -> Vec<Value> {
+    let version = text(document, "apiVersion").unwrap_or_default();
+    let group = version.split_once('/').map_or("", |(group, _)| group);
+    match kinds::kind(group, text(document, "kind").unwrap_or_default()) {
+        Kind::Pod => vec![document.clone()],
+        Kind::Workload(paths) => {
+            let (mut document, mut pods) = (document.clone(), Vec::new());
+            for path in paths {
+                visit(&mut document, path, &mut |holder, is_pod| {
+                    pods.extend(is_pod.then(|| holder.clone()));
+                });
+            }
+            pods
+        }
+        Kind::OfScheduler | Kind::Other => Vec::new(),
+    }
+}
+
 /// Calls `act` with each object with metadata below the document and, with `true`, each pod template at the end of the path.
 /// A `*` in the path stands for every element.
 fn visit(value: &mut Value, path: &str, act: &mut dyn FnMut(&mut Value, bool)) {

@@ -5,11 +5,11 @@ use octavo_api::config::{
     decode_entries, for_request,
 };
 use octavo_api::names::DRIVER;
-use octavo_dra::Quantity;
 use serde::Deserialize;
 
 use super::PreparedDevice;
 use super::device::DeviceKind;
+use crate::quantity::whole_bytes;
 
 /// How containers share the devices of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,9 +95,4 @@ fn requested(
         Some(Sharing::TimeSlicing(slice)) => RequestedSharing::TimeSlicing(*slice),
         Some(Sharing::Mps(limits)) => RequestedSharing::Mps(limits.clone()),
     })
-}
-
-fn whole_bytes(text: &str) -> Result<i128, String> {
-    let quantity: Quantity = text.parse().map_err(|error| format!("{error}"))?;
-    Ok(quantity.value())
 }

@@ -7,6 +7,7 @@ use octavo_api::names::{DRIVER, DRIVER_COMPUTE_DOMAIN};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::claims::has_configs;
 use super::components::{Component, component};
 use super::configs;
 use super::object::{containers, has_ended, has_nvidia_resource, name, pod_spec};
@@ -30,6 +31,8 @@ pub struct Cluster {
     pub(super) definitions: Vec<Value>,
     pub(super) slices: Vec<Value>,
     pub(super) claims: Vec<Value>,
+    /// Claims, their templates and classes with configs for NVIDIA's drivers.
+    pub(super) configured: Vec<Value>,
     pub(super) config_maps: Vec<Value>,
 }
 
@@ -85,7 +88,7 @@ impl Kind {
     pub const SLICES: Self = kind("resource.k8s.io", "v1", "ResourceSlice", "resourceslices");
 
     /// Every kind that is listed, of all namespaces. A server may lack those of other groups than Kubernetes' own.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         kind("", "v1", "Node", "nodes"),
         kind("", "v1", "Pod", "pods"),
         kind("apps", "v1", "DaemonSet", "daemonsets"),
@@ -99,6 +102,7 @@ impl Kind {
         kind("nvidia.com", "v1alpha1", "GPUCluster", "gpuclusters"),
         kind("resource.k8s.io", "v1", "DeviceClass", "deviceclasses"),
         kind("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims"),
+        kind("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates"),
         Self::SLICES,
         kind("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions"),
     ];
@@ -122,6 +126,11 @@ impl Cluster {
         trim(&mut object);
         object["apiVersion"] = kind.api_version().into();
         object["kind"] = kind.kind.into();
+        if has_configs(&object) {
+            let mut object = object.clone();
+            object["status"] = Value::Null;
+            self.configured.push(object);
+        }
         match kind.kind {
             "Node" => self.nodes.push(object),
             "Pod" if is_of_interest(&object) => self.pods.push(object),
@@ -134,7 +143,11 @@ impl Cluster {
             }
             "ResourceSlice" => self.slices.push(object),
             "ResourceClaim" if is_allocated(&object) => self.claims.push(object),
-            "Pod" | "DeviceClass" | "CustomResourceDefinition" | "ResourceClaim" => {}
+            "Pod"
+            | "DeviceClass"
+            | "CustomResourceDefinition"
+            | "ResourceClaim"
+            | "ResourceClaimTemplate" => {}
             _ if component(&object).is_some() || has_words(&object) => self.workloads.push(object),
             _ => {}
         }
@@ -152,6 +165,7 @@ impl Cluster {
         self.definitions.extend(other.definitions);
         self.slices.extend(other.slices);
         self.claims.extend(other.claims);
+        self.configured.extend(other.configured);
         self.config_maps.extend(other.config_maps);
     }
 

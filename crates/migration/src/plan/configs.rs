@@ -1,18 +1,20 @@
 //! Config files of NVIDIA's device plugin and MIG manager: where they are, which nodes they are for, and their fields.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use octavo_api::names::{LABEL_MIG_CONFIG, LABEL_PLUGIN_CONFIG};
-use octavo_api::plugin_config::{Overrides, SETTINGS};
+use octavo_api::plugin_config::Overrides;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::cluster::{Cluster, ConfigMapName};
 use super::components::{Component, component};
+use super::device_list::{self, DeviceList};
 pub use super::fields::{FieldPlan, Served};
 use super::fields::{of_mig, of_plugin};
 use super::nodes::gpu_nodes;
 use super::object::{containers, full_name, label, name, namespace, node_of, pod_spec, variables};
+use super::settings::settings;
 use crate::json::{array, object, text};
 
 /// Where config files are mounted: those of the device plugin, and those of the MIG manager.
@@ -26,9 +28,6 @@ const DEFAULT_CONFIG: &str = "DEFAULT_CONFIG";
 const MIG_FILE: &str = "config.yaml";
 /// Parts that read the files of the device plugin.
 const PLUGIN_PARTS: [Component; 2] = [Component::DevicePlugin, Component::FeatureDiscovery];
-/// What is said of NVIDIA's default for the lists of devices.
-const DEFAULT_LIST: &str = "Octavo's default is cdi-cri, which needs no runtime of NVIDIA's; \
-    agent.devicePlugin.flags.device-list-strategy=envvar keeps it";
 /// Namespace of the GPU Operator, where nothing else says so.
 const OPERATOR_NAMESPACE: &str = "gpu-operator";
 
@@ -38,7 +37,7 @@ const OPERATOR_NAMESPACE: &str = "gpu-operator";
 pub enum ConfigForm {
     /// A file of the device plugin, `version: v1`.
     DevicePlugin,
-    /// Variables of the device plugin's container.
+    /// Variables and flags of the device plugin's container.
     Environment,
     /// A file of mig-parted.
     MigManager,
@@ -133,7 +132,7 @@ fn mounted(spec: &Value, path: &str) -> Option<String> {
 pub(super) fn configs(cluster: &Cluster) -> Vec<ConfigPlan> {
     let of_plugin_nodes = nodes_with(cluster, &PLUGIN_PARTS);
     let of_mig_nodes = nodes_with(cluster, &[Component::MigManager]);
-    let mut configs = environment(cluster, &of_plugin_nodes);
+    let mut of_files = Vec::new();
     for Wanted { form, name: wanted, default } in wanted(cluster) {
         let found = cluster
             .config_maps
@@ -165,9 +164,11 @@ pub(super) fn configs(cluster: &Cluster) -> Vec<ConfigPlan> {
             let nodes = if is_of_mig { &of_mig_nodes } else { &of_plugin_nodes };
             let used_by = nodes.iter().filter(has_it).map(|node| name(node).to_owned()).collect();
             let source = format!("ConfigMap {wanted}, file {file}");
-            configs.push(ConfigPlan { source, form, used_by, fields });
+            of_files.push(ConfigPlan { source, form, used_by, fields });
         }
     }
+    let mut configs = environment(cluster, &of_plugin_nodes, &DeviceList::of(cluster, &of_files));
+    configs.extend(of_files);
     configs
 }
 
@@ -187,51 +188,38 @@ fn file_of<'a>(node: &'a Value, default: Option<&'a str>, files: &[&'a str]) -> 
     label(node, LABEL_PLUGIN_CONFIG).or(default).or_else(named).or_else(single)
 }
 
-/// Variables of the device plugin and of GPU feature discovery.
-fn environment(cluster: &Cluster, nodes: &[&Value]) -> Vec<ConfigPlan> {
+/// Variables and flags of the device plugin and of GPU feature discovery.
+fn environment(cluster: &Cluster, nodes: &[&Value], list: &DeviceList) -> Vec<ConfigPlan> {
     let objects = cluster.components().filter(|(component, _)| PLUGIN_PARTS.contains(component));
     let mut configs = Vec::new();
-    for (_, object) in objects {
-        let variables = settings(object);
-        if variables.is_empty() {
+    for (component, object) in objects {
+        let overrides = settings(object);
+        let what = match (overrides.variables.is_empty(), overrides.flags.is_empty()) {
+            (true, true) => "settings",
+            (false, true) => "variables",
+            (true, false) => "flags",
+            (false, false) => "variables and flags",
+        };
+        let mut fields = if overrides == Overrides::default() {
+            Vec::new()
+        } else {
+            of_plugin(None, &overrides)
+        };
+        if let Some(field) = list.field().filter(|_| component == Component::DevicePlugin) {
+            fields.retain(|field| field.field != device_list::FIELD);
+            fields.push(field);
+            fields.sort_by(|one, other| one.field.cmp(&other.field));
+        }
+        if fields.is_empty() {
             continue;
         }
-        let is_default = variables.iter().any(|(name, value)| is_nvidias_default(name, value));
-        let overrides = Overrides { variables, ..Overrides::default() };
-        let mut fields = of_plugin(None, &overrides);
-        let lists =
-            fields.iter_mut().filter(|field| field.field == "flags.plugin.deviceListStrategy");
-        for field in lists.filter(|_| is_default) {
-            field.served = Served::Better;
-            DEFAULT_LIST.clone_into(&mut field.reason);
-        }
-        let source = format!(
-            "variables of {} {}",
-            text(object, "kind").unwrap_or_default(),
-            full_name(object)
-        );
+        let kind = text(object, "kind").unwrap_or_default();
         configs.push(ConfigPlan {
-            source,
+            source: format!("{what} of {kind} {}", full_name(object)),
             form: ConfigForm::Environment,
             used_by: nodes.iter().map(|node| name(node).to_owned()).collect(),
             fields,
         });
     }
     configs
-}
-
-/// Whether a variable has the value that NVIDIA's operator and chart give it, where Octavo has a default of its own.
-pub(super) fn is_nvidias_default(name: &str, value: &str) -> bool {
-    name == "DEVICE_LIST_STRATEGY" && value == "envvar"
-}
-
-/// The variables of a `DaemonSet` that are settings of the device plugin.
-pub(super) fn settings(object: &Value) -> BTreeMap<String, String> {
-    let Some(spec) = pod_spec(object) else { return BTreeMap::new() };
-    let is_setting = |name: &str| SETTINGS.iter().any(|setting| setting.variables.contains(&name));
-    let variables = array(spec, "containers").iter().flat_map(variables);
-    variables
-        .filter(|(name, _)| is_setting(name))
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect()
 }

@@ -15,6 +15,7 @@ use self::pod_list::pod_list;
 use super::cluster::{Cluster, results};
 use super::components::{Component, component};
 use super::configs::ConfigPlan;
+use super::device_list::DeviceList;
 use super::object::{
     NVIDIA, containers, full_name, has_nvidia_resource, is_some_amount, label, name, namespace,
     node_of, pod_spec,
@@ -123,9 +124,11 @@ pub(super) fn gpu_nodes(cluster: &Cluster) -> BTreeSet<&str> {
 pub(super) fn nodes(cluster: &Cluster, configs: &[ConfigPlan]) -> Vec<NodePlan> {
     let gpu_nodes = gpu_nodes(cluster);
     let holders = claim_holders(cluster);
+    let list = DeviceList::of(cluster, configs);
     let nodes = cluster.nodes.iter().filter(|node| gpu_nodes.contains(name(node)));
-    let plans = nodes
-        .map(|node| outcome::plan(&facts(cluster, node, &holders), cluster.serves_dra, configs));
+    let plans = nodes.map(|node| {
+        outcome::plan(&facts(cluster, node, &holders), cluster.serves_dra, configs, &list)
+    });
     let mut plans: Vec<NodePlan> = plans.collect();
     plans.sort_by(|one, other| one.name.cmp(&other.name));
     plans

@@ -8,7 +8,9 @@ use serde::Serialize;
 use super::components::Component;
 use super::nodes::{Mode, NodePlan};
 use super::values::{Installed, StepFacts};
+use super::webhook::{self, Webhook};
 use super::workloads::WorkloadPlan;
+use crate::Options;
 use commands::{copy, deploy, file_name, named, with_parts};
 
 /// Something to do.
@@ -34,7 +36,8 @@ const AFTER: [Component; 4] = [
 /// What is not needed any more, once no pod names its scheduler.
 const LAST: [Component; 3] =
     [Component::HamiDevicePlugin, Component::HamiScheduler, Component::KaiScheduler];
-const NAMESPACE: &str = "octavo-system";
+/// Where the steps install Octavo, and where `octavo uninstall` looks for it.
+pub(super) const NAMESPACE: &str = "octavo-system";
 /// Node label by which HAMi's chart deploys its device plugin.
 const HAMI_LABEL: &str = "gpu";
 
@@ -43,6 +46,7 @@ pub(super) fn steps(
     facts: &StepFacts,
     nodes: &[NodePlan],
     workloads: &[WorkloadPlan],
+    options: &Options,
 ) -> (Vec<Step>, Vec<Step>) {
     let moved: Vec<&NodePlan> = nodes.iter().filter(|node| node.moves).collect();
     if moved.is_empty() {
@@ -59,8 +63,11 @@ pub(super) fn steps(
         add("Save what is installed, for the way back.", saved);
     }
     if !workloads.is_empty() {
-        let what = "Translate the manifests of the workloads for HAMi and KAI Scheduler, and keep the originals.";
-        add(what, vec!["octavo migrate manifests --output octavo/ MANIFEST...".to_owned()]);
+        let what = format!(
+            "Translate the manifests of the workloads for HAMi and KAI Scheduler, and keep the originals.{}",
+            instead(workloads, options)
+        );
+        add(&what, vec!["octavo migrate manifests --output octavo/ MANIFEST...".to_owned()]);
     }
     if !drained.is_empty() {
         let what = "End the pods that stand in the way. No new pod may start there meanwhile.";
@@ -109,14 +116,19 @@ pub(super) fn steps(
         add("Let pods on the nodes again.", named("kubectl uncordon", &drained, ""));
     }
     if !workloads.is_empty() {
-        let what = if facts.default_mode == Some(Mode::DevicePlugin) {
-            "Delete the old workloads, and apply the translated ones. Their shares need nodes in the mode dra: change the \
-             label of a node once its pods have ended."
-        } else {
-            "Delete the old workloads, and apply the translated ones."
-        };
+        let mut what = "Delete the old workloads, and apply the translated ones.".to_owned();
+        if facts.default_mode == Some(Mode::DevicePlugin) {
+            what.push_str(
+                " Their shares need nodes in the mode dra: change the label of a node once its pods have ended.",
+            );
+        }
+        if translated(workloads) > 0 {
+            what.push_str(
+                " With the webhook, delete only their pods: it translates those that come.",
+            );
+        }
         add(
-            what,
+            &what,
             vec!["kubectl delete -f MANIFEST".to_owned(), "kubectl apply -f octavo/".to_owned()],
         );
     }
@@ -132,20 +144,39 @@ pub(super) fn steps(
     (steps, way_back(facts, &moved, workloads))
 }
 
+/// How many workloads the webhook would translate.
+fn translated(workloads: &[WorkloadPlan]) -> usize {
+    workloads.iter().filter(|found| found.webhook == Some(Webhook::Translates)).count()
+}
+
+/// What the webhook would do instead of new manifests.
+fn instead(workloads: &[WorkloadPlan], options: &Options) -> String {
+    let whose = match (translated(workloads), workloads.len()) {
+        (0, _) => return String::new(),
+        (1, 1) => "the pods of this workload".to_owned(),
+        (count, all) if count == all => format!("the pods of all {all} workloads"),
+        (count, all) => format!("the pods of {count} of {all} workloads"),
+    };
+    format!(
+        " Or leave manifests as they are: the webhook translates {whose} as they come. It needs {} in the command that \
+         installs Octavo, and docs/migration.md has its limits.",
+        webhook::values(options)
+    )
+}
+
 fn way_back(facts: &StepFacts, moved: &[&NodePlan], workloads: &[WorkloadPlan]) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut add = |what: &str, commands: Vec<String>| {
         steps.push(Step { what: what.to_owned(), commands });
     };
-    if moved.iter().any(|node| node.mode == Mode::Dra) {
-        let what = "Delete the pods with claims, since only Octavo's agent can take these back. Pods with devices of a \
-                    device plugin may go on.";
-        add(what, vec!["octavo top".to_owned()]);
-    }
-    add("Uninstall Octavo.", vec![format!("helm uninstall octavo --namespace {NAMESPACE}")]);
     add(
-        "Remove the mode of the nodes.",
-        named("kubectl label node", moved, &format!(" {LABEL_MODE}-")),
+        "End the pods that have GPUs of Octavo's nodes, and delete the ComputeDomains. The command names them.",
+        vec!["octavo uninstall --dry-run".to_owned()],
+    );
+    add(
+        "Uninstall Octavo. While something of the above is left, nothing is removed. The nodes lose their labels of Octavo, \
+         and their modes.",
+        vec!["octavo uninstall".to_owned()],
     );
     let mut commands = Vec::new();
     if let Some(policy) = facts.cluster_policy.as_deref().filter(|_| facts.is_switched()) {

@@ -5,9 +5,12 @@
 
 #![expect(clippy::needless_pass_by_value, reason = "fixtures write their values in place")]
 
+mod claims;
 mod configs;
+mod device_list;
 mod dra;
 mod fixtures;
 mod operator;
 mod properties;
 mod schedulers;
+mod webhook;

@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 
 use super::configs::ConfigPlan;
-use super::fields::Served;
+use super::fields::{FieldPlan, Served};
 use super::nodes::{NodePlan, Offer};
 use super::steps::Step;
+use super::webhook::Webhook;
 use super::workloads::WorkloadPlan;
 use super::{ConfigForm, MigrationPlan};
 
@@ -44,6 +45,13 @@ fn write(plan: &MigrationPlan, text: &mut String) -> std::fmt::Result {
         for config in &plan.configs {
             write_config(config, text)?;
         }
+    }
+    if !plan.claims.is_empty() {
+        writeln!(text, "\nCLAIMS")?;
+    }
+    for claim in &plan.claims {
+        writeln!(text, "  {}", claim.object)?;
+        write_fields(claim.configs.iter(), text)?;
     }
     if !plan.workloads.is_empty() {
         writeln!(text, "\nWORKLOADS")?;
@@ -135,16 +143,23 @@ fn write_config(config: &ConfigPlan, text: &mut String) -> std::fmt::Result {
     if config.form == ConfigForm::MigManager {
         writeln!(text, "    layouts that are served: {count}")?;
     }
-    for field in &config.fields {
-        let is_layout = config.form == ConfigForm::MigManager;
-        let word = match field.served {
-            _ if is_layout && field.served != Served::NotServed => continue,
+    let is_layout = config.form == ConfigForm::MigManager;
+    let is_named = |field: &&FieldPlan| !is_layout || field.served == Served::NotServed;
+    write_fields(config.fields.iter().filter(is_named), text)
+}
+
+fn write_fields<'a>(
+    fields: impl Iterator<Item = &'a FieldPlan>,
+    text: &mut String,
+) -> std::fmt::Result {
+    for FieldPlan { field, served, reason } in fields {
+        let word = match served {
             Served::Same => "same",
             Served::Better => "better",
             Served::NoEffect => "no effect",
             Served::NotServed => "not served",
         };
-        writeln!(text, "    {word}: {}: {}", field.field, field.reason)?;
+        writeln!(text, "    {word}: {field}: {reason}")?;
     }
     Ok(())
 }
@@ -159,7 +174,18 @@ fn write_workload(workload: &WorkloadPlan, text: &mut String) -> std::fmt::Resul
     for line in workload.refusals.iter().chain(&workload.changes) {
         writeln!(text, "    {line}")?;
     }
-    Ok(())
+    let line = match workload.webhook {
+        None => return Ok(()),
+        Some(Webhook::NotNeeded) => {
+            "its pods need no translation, and pass the webhook as they are"
+        }
+        Some(Webhook::Translates) => {
+            "the webhook would translate its pods, without a change of the workload (translation.enabled)"
+        }
+        Some(Webhook::LeavesOut) => "the webhook would leave its pods out, as the chart has it",
+        Some(Webhook::Refuses) => "the webhook would refuse its pods",
+    };
+    writeln!(text, "    {line}")
 }
 
 fn write_steps(title: &str, steps: &[Step], text: &mut String) -> std::fmt::Result {

@@ -2,16 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use octavo_api::plugin_config::SETTINGS;
+use octavo_api::plugin_config::{Overrides, SETTINGS};
 use serde_json::Value;
 
+use super::claims::ClaimPlan;
 use super::cluster::{Cluster, ConfigMapName, NODE_FEATURES};
 use super::components::{Component, Fate, Found, is_octavos};
-use super::configs::{ConfigForm, ConfigPlan, is_nvidias_default, settings, wanted};
+use super::configs::{ConfigForm, ConfigPlan, wanted};
+use super::device_list::{self, DeviceList};
 use super::fields::{Served, of_plugin};
 use super::nodes::{Mode, NodePlan};
 use super::object::{full_name, name};
 use super::owner::{Owner, owner};
+use super::settings::{merged, settings, text_of};
 use crate::json::text;
 
 /// How a part was installed, and so how it is ended.
@@ -52,6 +55,7 @@ pub(super) fn facts(
     found: &[Found],
     nodes: &[NodePlan],
     configs: &[ConfigPlan],
+    claims: &[ClaimPlan],
 ) -> StepFacts {
     let mut installed: BTreeMap<Component, BTreeSet<Installed>> = BTreeMap::new();
     for (component, object) in cluster.components() {
@@ -81,13 +85,13 @@ pub(super) fn facts(
     facts.add_host(policy, cluster);
     if default_mode == Some(Mode::DevicePlugin) {
         facts.set("agent.mode", Mode::DevicePlugin.as_str());
-        facts.add_settings(cluster);
+        facts.add_settings(cluster, &DeviceList::of(cluster, configs));
     }
     facts.add_config_maps(cluster, configs);
     let has_mps = |config: &ConfigPlan| {
         config.is_used() && config.fields.iter().any(|field| field.field.starts_with("sharing.mps"))
     };
-    if configs.iter().any(has_mps) {
+    if configs.iter().any(has_mps) || claims.iter().any(|claim| claim.has_mps) {
         facts.set("agent.mps.enabled", "true");
     }
     if facts.has(Component::FeatureDiscovery) {
@@ -160,26 +164,25 @@ impl StepFacts {
         }
     }
 
-    /// Variables of NVIDIA's device plugin as flags, without those that change nothing.
-    fn add_settings(&mut self, cluster: &Cluster) {
+    /// Settings of NVIDIA's device plugin as flags, without those that change nothing.
+    fn add_settings(&mut self, cluster: &Cluster, list: &DeviceList) {
         let plugins =
             cluster.components().filter(|(component, _)| *component == Component::DevicePlugin);
-        let variables: BTreeMap<String, String> =
-            plugins.flat_map(|(_, object)| settings(object)).collect();
+        let found = merged(plugins.map(|(_, object)| settings(object)));
         for setting in SETTINGS {
-            let variable = setting.variables.iter().find_map(|name| variables.get_key_value(*name));
-            let (Some((name, value)), Some(flag)) = (variable, setting.flags.first()) else {
-                continue;
+            let value = match setting.field {
+                device_list::FIELD => list.flag(),
+                _ => text_of(&found, setting),
             };
-            let is_default = is_nvidias_default(name, value);
-            let overrides = octavo_api::plugin_config::Overrides {
-                variables: [(name.clone(), value.clone())].into(),
-                ..Default::default()
+            let (Some(value), Some(flag)) = (value, setting.flags.first()) else { continue };
+            let overrides = Overrides {
+                flags: [((*flag).to_owned(), value.to_owned())].into(),
+                ..Overrides::default()
             };
             let counts = of_plugin(None, &overrides)
                 .iter()
                 .any(|field| matches!(field.served, Served::Same | Served::Better));
-            if counts && !is_default {
+            if counts {
                 // helm takes a comma for the next value.
                 let value = value.replace(',', "\\,");
                 self.set(&format!("agent.devicePlugin.flags.{flag}"), &value);

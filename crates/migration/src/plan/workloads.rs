@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::cluster::Cluster;
 use super::components::component;
 use super::object::{controller, namespace};
+use super::webhook::{Webhook, webhook};
 use crate::report::Outcome;
 use crate::workload::translate_document;
 use crate::{Options, Refusal};
@@ -25,6 +26,9 @@ pub struct WorkloadPlan {
     pub changes: Vec<String>,
     /// What is refused, each with reason and remedy.
     pub refusals: Vec<String>,
+    /// What the translation webhook would do with its pods. Absent where the API server serves no claims.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub webhook: Option<Webhook>,
 }
 
 /// Kinds whose objects are read. Pods of other kinds stand for their objects.
@@ -33,10 +37,15 @@ const READ: [&str; 6] = ["CronJob", "DaemonSet", "Deployment", "Job", "ReplicaSe
 /// The workloads that need a translation.
 pub(super) fn workloads(cluster: &Cluster, options: &Options) -> Vec<WorkloadPlan> {
     let mut plans = Vec::new();
+    let translated = |object: &Value, owner: Option<&str>| {
+        let plan = translated(object, options, owner)?;
+        let webhook = cluster.serves_dra.then(|| webhook(object, options));
+        Some(WorkloadPlan { webhook, ..plan })
+    };
     for object in &cluster.workloads {
         let is_made = controller(object).is_some_and(|(kind, _)| READ.contains(&kind));
         if !is_made && component(object).is_none() {
-            plans.extend(translated(object, options, None));
+            plans.extend(translated(object, None));
         }
     }
     // Pods of one owner are alike: the first stands for all.
@@ -44,12 +53,12 @@ pub(super) fn workloads(cluster: &Cluster, options: &Options) -> Vec<WorkloadPla
     for pod in cluster.pods.iter().filter(|pod| component(pod).is_none()) {
         match controller(pod) {
             Some((kind, _)) if READ.contains(&kind) => {}
-            None => plans.extend(translated(pod, options, None)),
+            None => plans.extend(translated(pod, None)),
             Some((kind, name)) => {
                 let owner = format!("{kind} {}/{name}", namespace(pod));
                 let entry = by_owner
                     .entry(owner.clone())
-                    .or_insert_with(|| (0, translated(pod, options, Some(&owner))));
+                    .or_insert_with(|| (0, translated(pod, Some(&owner))));
                 entry.0 += 1;
             }
         }
@@ -70,6 +79,7 @@ fn translated(object: &Value, options: &Options, owner: Option<&str>) -> Option<
         pods: 0,
         changes: Vec::new(),
         refusals: Vec::new(),
+        webhook: None,
     };
     for entry in translated.entries {
         match entry.outcome {

@@ -166,6 +166,15 @@ async fn install(testbed: &Testbed) {
         },
     }))
     .await;
+    let parameters = json!({"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"});
+    create(testbed, json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "turns", "namespace": "team-a"},
+        "spec": {"spec": {"devices": {
+            "requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}],
+            "config": [{"opaque": {"driver": "gpu.nvidia.com", "parameters": parameters}}],
+        }}},
+    }))
+    .await;
     let pods = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": OPERATOR}});
     let pods = api(testbed, &pods);
     eventually("the operands have their pods on the node", || async {
@@ -237,13 +246,15 @@ async fn a_plan_says_what_moving_from_the_gpu_operator_will_do() {
     assert_eq!(node["offers"][0]["by"], "NVIDIA's device plugin");
     assert_eq!(node["offers"][0]["resources"], json!({"nvidia.com/gpu": "32"}));
     assert_eq!(node["ends"], json!(["devicePlugin", "featureDiscovery"]));
-    let configs = plan["configs"].as_array().unwrap();
-    let config = configs.iter().find(|config| config["usedBy"] == json!([NODE])).unwrap();
+    let is_used = |it: &&Value| it["form"] == "devicePlugin" && it["usedBy"] == json!([NODE]);
+    let config = plan["configs"].as_array().unwrap().iter().find(is_used).unwrap();
     assert_eq!(config["source"], "ConfigMap gpu-operator/plugin-config, file sliced");
     assert!(config["fields"].as_array().unwrap().iter().any(|field| {
         field["field"] == "sharing.timeSlicing.resources" && field["served"] == "better"
     }));
     assert_eq!(plan["workloads"][0]["object"], "Deployment team-a/infer");
+    assert_eq!(plan["workloads"][0]["webhook"], "translates");
+    assert_eq!(plan["claims"][0]["configs"][0]["served"], "same");
     let commands: Vec<&str> = plan["steps"]
         .as_array()
         .unwrap()
@@ -254,6 +265,8 @@ async fn a_plan_says_what_moving_from_the_gpu_operator_will_do() {
     let commands = commands.join("\n");
     assert!(commands.contains("nvidia.com/gpu.deploy.device-plugin=false"), "{commands}");
     assert!(commands.contains("agent.devicePlugin.config.name=plugin-config"), "{commands}");
+    assert!(commands.contains("flags.device-list-strategy=envvar"), "{commands}");
+    assert_eq!(plan["wayBack"][1]["commands"], json!(["octavo uninstall"]));
     let text = testbed.octavo_ok(&["migrate", "plan"]);
     assert!(text.contains("gpu-1: mode device-plugin, because pods have devices"), "{text}");
     assert!(text.contains("nothing stands in the way"), "{text}");

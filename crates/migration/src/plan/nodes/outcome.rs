@@ -12,11 +12,17 @@ use super::{Facts, Mode, NodePlan, pod_list};
 use crate::json::{object, scalar};
 use crate::plan::components::{Component, Fate};
 use crate::plan::configs::ConfigPlan;
+use crate::plan::device_list::DeviceList;
 use crate::plan::fields::Served;
 use crate::plan::object::{label, name};
 
 /// The plan of a node.
-pub(super) fn plan(facts: &Facts<'_>, serves_dra: bool, configs: &[ConfigPlan]) -> NodePlan {
+pub(super) fn plan(
+    facts: &Facts<'_>,
+    serves_dra: bool,
+    configs: &[ConfigPlan],
+    list: &DeviceList,
+) -> NodePlan {
     let (mode, reason) = mode(facts, serves_dra);
     let mut must_end = Vec::new();
     let mut why = Vec::new();
@@ -50,8 +56,8 @@ pub(super) fn plan(facts: &Facts<'_>, serves_dra: bool, configs: &[ConfigPlan]) 
         why_end: why.join("; "),
         ends,
         stays: stays(facts, mode),
-        taken_over: taken_over(facts, mode, configs),
-        changes: changes(facts, mode, configs),
+        taken_over: taken_over(facts, mode, configs, list),
+        changes: changes(facts, mode, configs, list),
     }
 }
 
@@ -140,7 +146,12 @@ fn stays(facts: &Facts<'_>, mode: Mode) -> Vec<String> {
     stays
 }
 
-fn taken_over(facts: &Facts<'_>, mode: Mode, configs: &[ConfigPlan]) -> Vec<String> {
+fn taken_over(
+    facts: &Facts<'_>,
+    mode: Mode,
+    configs: &[ConfigPlan],
+    list: &DeviceList,
+) -> Vec<String> {
     let mut lines = Vec::new();
     let node = name(facts.node);
     if mode == Mode::DevicePlugin && !facts.is_of_hami() {
@@ -160,6 +171,7 @@ fn taken_over(facts: &Facts<'_>, mode: Mode, configs: &[ConfigPlan]) -> Vec<Stri
         if let Some(file) = label(facts.node, LABEL_PLUGIN_CONFIG) {
             lines.push(format!("label {LABEL_PLUGIN_CONFIG}={file}"));
         }
+        lines.extend(list.kept().filter(|_| facts.has(Component::DevicePlugin)));
     }
     if facts.devices.is_some() && mode == Mode::Dra {
         lines.push(
@@ -191,7 +203,12 @@ fn taken_over(facts: &Facts<'_>, mode: Mode, configs: &[ConfigPlan]) -> Vec<Stri
     lines
 }
 
-fn changes(facts: &Facts<'_>, mode: Mode, configs: &[ConfigPlan]) -> Vec<String> {
+fn changes(
+    facts: &Facts<'_>,
+    mode: Mode,
+    configs: &[ConfigPlan],
+    list: &DeviceList,
+) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let has_plugin = facts.has(Component::DevicePlugin);
     if has_plugin {
@@ -201,10 +218,7 @@ fn changes(facts: &Facts<'_>, mode: Mode, configs: &[ConfigPlan]) -> Vec<String>
         Mode::Dra if !facts.has(Component::OctavoAgent) => {
             lines.extend(without_plugin(facts, configs));
         }
-        Mode::DevicePlugin if has_plugin => lines.push(
-            "containers get devices by CDI (cdi-cri) unless deviceListStrategy says otherwise"
-                .to_owned(),
-        ),
+        Mode::DevicePlugin if has_plugin => lines.extend(list.changed(facts.node, configs)),
         Mode::Dra | Mode::DevicePlugin => {}
     }
     if facts.has(Component::MigManager) {
@@ -227,6 +241,10 @@ fn changes(facts: &Facts<'_>, mode: Mode, configs: &[ConfigPlan]) -> Vec<String>
 /// What pods lose on a node that had a device plugin and has none any more.
 fn without_plugin(facts: &Facts<'_>, configs: &[ConfigPlan]) -> Vec<String> {
     let mut lines = Vec::new();
+    if facts.has(Component::DevicePlugin) {
+        let line = "pods get their devices by CDI, and see NVIDIA_VISIBLE_DEVICES=void";
+        lines.push(line.to_owned());
+    }
     if facts.resources.contains_key(EXTENDED_RESOURCE_GPU) {
         let line = format!(
             "{EXTENDED_RESOURCE_GPU} is served by a claim that the scheduler makes (Kubernetes 1.36)"

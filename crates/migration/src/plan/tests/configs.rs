@@ -71,7 +71,7 @@ fn each_field_is_served_or_has_a_reason() {
     assert!(config.fields.iter().all(|field| !field.reason.is_empty()), "{config:?}");
     assert_eq!(of(&objects(PLUGIN), "base").used_by, ["b"]);
     let variables = of(&objects(PLUGIN), "nvidia-device-plugin-daemonset");
-    assert_eq!(served(&variables, "flags.plugin.deviceListStrategy"), Served::Better);
+    assert_eq!(served(&variables, "flags.plugin.deviceListStrategy"), Served::Same);
     assert_eq!(served(&variables, "flags.plugin.passDeviceSpecs"), Served::Same);
     let plan = planned(&objects(PLUGIN));
     let lost = |node: &str, part: &str| {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::Options;
-use crate::plan::{Cluster, Kind, MigrationPlan, NodePlan, Step, plan};
+use crate::plan::{Cluster, Kind, MigrationPlan, NodePlan, Step, plan, plan_text};
 
 /// A cluster of these objects. Kinds are taken from the objects.
 pub(super) fn cluster(objects: &[Value]) -> Cluster {
@@ -154,4 +154,12 @@ pub(super) fn config_map(name: &str, file: &str, content: &str) -> Value {
         "metadata": {"name": name, "namespace": "gpu-operator"},
         "data": {file: content},
     })
+}
+
+/// The lines of a plan's text under a title.
+pub(super) fn section(plan: &MigrationPlan, title: &str) -> String {
+    let text = plan_text(plan);
+    let mut sections = text.split("\n\n").filter_map(|section| section.split_once('\n'));
+    let found = sections.find(|(first, _)| *first == title);
+    found.map(|(_, rest)| rest.trim_end().to_owned()).unwrap_or_default()
 }

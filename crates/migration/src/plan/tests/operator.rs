@@ -69,7 +69,8 @@ fn steps_are_in_order_and_go_back() {
         "kubectl label node b octavo.dev/mode=dra --overwrite",
         "helm upgrade --install octavo charts/octavo --namespace octavo-system --create-namespace \
          --set 'agent.driverRoot=/run/nvidia/driver' --set 'agent.mode=device-plugin' \
-         --set 'agent.devicePlugin.flags.pass-device-specs=true' --set 'agent.featureLabels=config' \
+         --set 'agent.devicePlugin.flags.pass-device-specs=true' \
+         --set 'agent.devicePlugin.flags.device-list-strategy=envvar' --set 'agent.featureLabels=config' \
          --set 'agent.migManager.enabled=true'",
         "kubectl label node a b nvidia.com/gpu.deploy.device-plugin=false \
          nvidia.com/gpu.deploy.gpu-feature-discovery=false nvidia.com/gpu.deploy.mig-manager=false --overwrite",
@@ -79,11 +80,27 @@ fn steps_are_in_order_and_go_back() {
         let at = rest.find(part).unwrap_or_else(|| panic!("{part}\nis not next in\n{rest}"));
         rest = &rest[at + part.len()..];
     }
-    let back = commands(&plan.way_back);
-    let uninstall = back.find("helm uninstall octavo --namespace octavo-system").unwrap();
-    let labels = back.find("nvidia.com/gpu.deploy.device-plugin=true").unwrap();
-    assert!(uninstall < labels && back.contains(r#""devicePlugin":{"enabled":true}"#), "{back}");
-    assert!(back.contains("kubectl label node a b octavo.dev/mode-"), "{back}");
+    let back: Vec<(&str, String)> =
+        plan.way_back.iter().map(|step| (step.what.as_str(), step.commands.join("\n"))).collect();
+    let labels = "kubectl label node a b nvidia.com/gpu.deploy.device-plugin=true \
+                  nvidia.com/gpu.deploy.gpu-feature-discovery=true nvidia.com/gpu.deploy.mig-manager=true --overwrite";
+    let patch = r#"kubectl patch clusterpolicy cluster-policy --type merge -p '{"spec":{"devicePlugin":{"enabled":true},"gfd":{"enabled":true},"migManager":{"enabled":true}}}'"#;
+    let expected = [
+        (
+            "End the pods that have GPUs of Octavo's nodes, and delete the ComputeDomains. The command names them.",
+            "octavo uninstall --dry-run".to_owned(),
+        ),
+        (
+            "Uninstall Octavo. While something of the above is left, nothing is removed. The nodes lose their labels of Octavo, \
+             and their modes.",
+            "octavo uninstall".to_owned(),
+        ),
+        (
+            "Let the parts that were replaced run again, as they were saved.",
+            format!("{patch}\n{labels}"),
+        ),
+    ];
+    assert_eq!(back, expected);
 }
 
 #[test]

@@ -20,6 +20,16 @@ fn objects() -> Vec<Value> {
         serde_json::json!({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 5}),
     ));
     objects.extend([slice("a"), claim("c", "a", Some("train"))]);
+    objects.push(serde_json::json!({
+        "kind": "ResourceClaimTemplate", "metadata": {"name": "t", "namespace": "team-a"},
+        "spec": {"spec": {"devices": {
+            "requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}],
+            "config": [{"requests": ["gpu"], "opaque": {"driver": "gpu.nvidia.com", "parameters": {
+                "apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig",
+                "sharing": {"strategy": "MPS", "mpsConfig": {"multiUser": true}},
+            }}}],
+        }}},
+    }));
     objects
 }
 
