@@ -72,6 +72,7 @@ mode: {{ .Values.agent.mode }}
 featureLabels: {{ .Values.agent.featureLabels }}
 {{- if .Values.agent.migManager.enabled }}
 migManager: true
+migReset: {{ .Values.agent.migManager.reset }}
 {{- if include "octavo.migManager.configMap" . }}
 migConfigFile: /etc/octavo-mig/config.yaml
 {{- end }}

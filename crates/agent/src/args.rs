@@ -11,8 +11,8 @@ use octavo_enforcement::backend::MemoryEnforcement;
 use octavo_node::HostMount;
 
 use crate::config::{
-    DynamicMig, FeatureLabels, GpuShares, ImexFile, Mode, NodeFile, Owner, RenamedSetting,
-    WatchInterval,
+    DynamicMig, FeatureLabels, GpuShares, ImexFile, MigReset, Mode, NodeFile, Owner,
+    RenamedSetting, WatchInterval,
 };
 
 /// Arguments of `octavo agent`.
@@ -160,6 +160,11 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "FILE")]
     mig_config_file: Option<PathBuf>,
 
+    /// What is reset for a change of MIG mode on GPUs before Hopper, once nothing uses it: gpu, or none, where people do it
+    /// [default: gpu]
+    #[arg(long, value_name = "WHAT")]
+    mig_reset: Option<MigReset>,
+
     /// The cgroup hierarchy [default: fs/cgroup of the sys file system]
     #[arg(long, value_name = "DIR")]
     cgroup_root: Option<PathBuf>,
@@ -271,6 +276,7 @@ impl NodeArgs {
             feature_labels,
             mig_manager,
             mig_config_file,
+            mig_reset,
             cgroup_root,
             gpu_shares,
             memory_enforcement,
@@ -309,6 +315,7 @@ impl NodeArgs {
             feature_labels,
             mig_manager: mig_manager.then_some(true),
             mig_config_file,
+            mig_reset,
             cgroup_root,
             gpu_shares,
             memory_enforcement,

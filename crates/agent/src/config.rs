@@ -8,6 +8,7 @@ mod dynamic_mig;
 mod feature_labels;
 mod gpu_shares;
 mod imex;
+mod mig_reset;
 mod owner;
 mod renamed_setting;
 mod watch_interval;
@@ -31,6 +32,7 @@ pub use dynamic_mig::{DynamicMig, DynamicMigError, GpuName};
 pub use feature_labels::{FeatureLabels, FeatureLabelsError};
 pub use gpu_shares::{GpuShares, GpuSharesError};
 pub use imex::{Imex, ImexError, ImexFile};
+pub use mig_reset::{MigReset, MigResetError};
 pub use owner::{Owner, OwnerError};
 pub use renamed_setting::RenamedSetting;
 pub use watch_interval::{WatchInterval, WatchIntervalError};
@@ -86,6 +88,8 @@ pub struct NodeFile {
     pub mig_manager: Option<bool>,
     /// File with layouts of MIG devices, in the form of mig-parted. Default: none; layouts that need no file are known.
     pub mig_config_file: Option<PathBuf>,
+    /// Whether the agent resets a GPU that changes its MIG mode only so. Default `gpu`.
+    pub mig_reset: Option<MigReset>,
     /// The cgroup hierarchy. Default: `fs/cgroup` of the sys file system.
     pub cgroup_root: Option<PathBuf>,
     /// How claims share a GPU. Default `memory`.
@@ -154,6 +158,8 @@ pub struct NodeConfig {
 pub struct MigManagerSettings {
     /// File with layouts, in the form of mig-parted; `None`: those that need no file alone are known.
     pub file: Option<PathBuf>,
+    /// Whether a GPU is reset that changes its MIG mode only so.
+    pub reset: MigReset,
 }
 
 /// Settings for `ComputeDomains`.
@@ -204,8 +210,8 @@ pub enum ConfigError {
     /// The agent's view of a folder that is not set.
     #[error("hookDirSeen is set and hookDir is not: name the folder on the host, too")]
     NoHookDir,
-    /// A file for a part that is off.
-    #[error("migConfigFile is set and migManager is not true")]
+    /// Settings of a part that is off.
+    #[error("migConfigFile or migReset is set and migManager is not true")]
     NoMigManager,
     /// The IMEX settings do not fit together.
     #[error(transparent)]
@@ -268,6 +274,7 @@ impl NodeFile {
             feature_labels: self.feature_labels.or(other.feature_labels),
             mig_manager: self.mig_manager.or(other.mig_manager),
             mig_config_file: self.mig_config_file.or(other.mig_config_file),
+            mig_reset: self.mig_reset.or(other.mig_reset),
             cgroup_root: self.cgroup_root.or(other.cgroup_root),
             gpu_shares: self.gpu_shares.or(other.gpu_shares),
             memory_enforcement: self.memory_enforcement.or(other.memory_enforcement),
@@ -309,13 +316,14 @@ impl NodeFile {
             path("mounts.hostPath", Some(mount.host_path.clone()), root)?;
             path("mounts.containerPath", Some(mount.container_path.clone()), root)?;
         }
+        let has_mig_settings = self.mig_config_file.is_some() || self.mig_reset.is_some();
         let mig_manager = match (self.mig_manager, self.mig_config_file) {
             (Some(true), file) => {
                 let file = file.map(|file| path("migConfigFile", Some(file), root)).transpose()?;
-                Some(MigManagerSettings { file })
+                Some(MigManagerSettings { file, reset: self.mig_reset.unwrap_or_default() })
             }
-            (_, Some(_)) => return Err(ConfigError::NoMigManager),
-            (_, None) => None,
+            _ if has_mig_settings => return Err(ConfigError::NoMigManager),
+            _ => None,
         };
         let imex = self.imex.unwrap_or_default().complete()?;
         let compute_domains = match self.compute_domains {

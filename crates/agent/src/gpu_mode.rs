@@ -18,6 +18,8 @@
 //! | `mig.destroyed` | the instance is gone, the claim's record is there |
 //! | `mig.mode-off` | MIG mode is off, the claim's record is there |
 //! | `layout.destroyed` | an instance of the former layout is gone |
+//! | `layout.mode-pending` | the GPU's MIG mode waits for a reset, and the driver is closed |
+//! | `layout.reset` | the GPU was reset into the MIG mode of its layout, and the driver is closed |
 //! | `layout.mode-set` | the GPU has the MIG mode of its layout, and no instance |
 //! | `layout.created` | an instance of the layout is there |
 //! | `sharing.exclusive` | one process alone may have contexts, the MPS daemon is not asked for |
@@ -28,6 +30,7 @@
 
 mod instances;
 mod minors;
+mod reset;
 mod sharing;
 mod turn;
 
@@ -45,6 +48,7 @@ use crate::keyed_mutex::{KeyedGuard, KeyedMutex};
 use crate::metrics::Metrics;
 
 pub(crate) use instances::{is_made, whole_instance};
+pub(crate) use reset::reset_to_mode;
 pub(crate) use sharing::SharingError;
 pub(crate) use turn::{ChangeError, GpuTurn};
 

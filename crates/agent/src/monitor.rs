@@ -24,6 +24,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use event_thread::{Subscriptions, Wakeup};
+use requests::ClosedWork;
 pub(crate) use requests::{MonitorRequests, Waker};
 
 use crate::health::{GpuHealthTracker, Health, HealthReading};
@@ -133,12 +134,20 @@ impl Monitor {
     fn run(mut self, open: &Opener) {
         self.await_settings();
         while let Some(driver) = self.open(open) {
-            self.follow(&*driver);
+            let work = self.follow(&*driver);
             if self.is_to_release() {
                 // No new calls and no new containers, while those that run come to their end.
                 self.begin_release();
+            } else if let Some(work) = &work {
+                tracing::info!(node = %self.node, "the driver is closed: {}", work.what);
+                self.snapshot.error = Some(format!("the driver is closed: {}", work.what));
+                self.snapshot.driver = DriverHandle::default();
+                self.publish();
             }
             self.close(driver);
+            if let Some(work) = work {
+                (work.run)();
+            }
         }
     }
 
@@ -155,8 +164,8 @@ impl Monitor {
         }
     }
 
-    /// Follows the GPUs until `stop`, or until the driver as a whole stops answering.
-    fn follow(&mut self, driver: &dyn Driver) {
+    /// Follows the GPUs until `stop`, until the driver as a whole stops answering, or until something is to be done while it is closed.
+    fn follow(&mut self, driver: &dyn Driver) -> Option<ClosedWork> {
         if self
             .snapshot
             .inventory
@@ -165,12 +174,15 @@ impl Monitor {
         {
             // GPUs that come later, for example from another driver, are seen by a driver that is opened again.
             self.pause(MAX_POLL_DELAY);
-            return;
+            return None;
         }
         let mut unanswered = 0;
         while !self.stop.is_cancelled() {
-            // Until it stops or the driver is released.
-            let Err(error) = self.listen(driver) else { return };
+            let error = match self.listen(driver) {
+                // It stops, or the driver is to be closed.
+                Ok(work) => return work,
+                Err(error) => error,
+            };
             self.metrics.driver_failure(&self.node);
             tracing::warn!(node = %self.node, %error, "the driver's events were interrupted");
             // A fault of a single GPU is found by polling each.
@@ -185,7 +197,7 @@ impl Monitor {
                         // No new calls.
                         self.snapshot.driver = DriverHandle::default();
                         self.publish();
-                        return;
+                        return None;
                     }
                 }
             }
@@ -193,6 +205,7 @@ impl Monitor {
             let delay = self.backoff.next_delay();
             self.pause(delay);
         }
+        None
     }
 
     /// Notes for all known GPUs that their driver is gone.
@@ -245,8 +258,8 @@ impl Monitor {
         }
     }
 
-    /// Handles events until `stop`, or until the driver is to be released.
-    fn listen(&mut self, driver: &dyn Driver) -> Result<(), DriverError> {
+    /// Handles events until `stop`, until the driver is to be released, or until something is to be done while it is closed.
+    fn listen(&mut self, driver: &dyn Driver) -> Result<Option<ClosedWork>, DriverError> {
         let sender = self.requests.sender.clone();
         let mut events = Subscriptions::new(&sender);
         events.renew(driver, self.gpus.keys())?;
@@ -256,13 +269,16 @@ impl Monitor {
         let mut was_alive = true;
         loop {
             if self.stop.is_cancelled() {
-                return Ok(());
+                return Ok(None);
             }
             let wake_at = poll_at.min(mig_check_at).min(alive_check_at);
             let timeout = wake_at.saturating_duration_since(Instant::now());
             let woken = events.wait(&self.requests.inbox, timeout)?;
             if self.stop.is_cancelled() || self.is_to_release() {
-                return Ok(());
+                return Ok(None);
+            }
+            if let Some(Wakeup::WhileClosed(work)) = woken {
+                return Ok(Some(work));
             }
             if let Some(Wakeup::Event(event)) = &woken {
                 self.handle(driver, event);

@@ -1,12 +1,12 @@
 //! The machine between `nvmlInit` and `nvmlShutdown`.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlEventSet_t};
+use octavo_fake_gpu::driver_client::DriverClient;
 use octavo_fake_gpu::locate::MachineLocation;
 use octavo_machine::{Gpu, GpuState, Machine, MachineError, MigTable, Model, State, StateFile};
 
@@ -31,9 +31,8 @@ pub(crate) struct Session {
     usages: Vec<GpuUsage>,
     handles: Handles,
     sets: BTreeMap<u32, Arc<EventSet>>,
-    /// Open as long as the library is initialised, as the real one holds `/dev/nvidiactl`. It shows who
-    /// uses the driver.
-    _device: Option<File>,
+    /// Open as long as the library is initialised, as the real one holds the device nodes.
+    _client: Option<DriverClient>,
 }
 
 /// Settings of a GPU; kept until the library is shut down.
@@ -86,7 +85,7 @@ impl Session {
             usages,
             handles,
             sets: BTreeMap::new(),
-            _device: File::open(folder.join("machine.yaml")).ok(),
+            _client: DriverClient::open(&folder.join("machine.yaml")).ok(),
         })
     }
 

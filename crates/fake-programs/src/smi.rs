@@ -1,4 +1,7 @@
-//! `nvidia-smi`: the list of GPUs (`-L`), compute modes (`-c`) and time slices (`compute-policy`).
+//! `nvidia-smi`: the list of GPUs (`-L`), compute modes (`-c`), time slices (`compute-policy`), MIG modes (`-mig`) and resets
+//! (`--gpu-reset`).
+
+mod reset;
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -10,6 +13,7 @@ use octavo_fake_gpu::privilege::has_privileges;
 use octavo_machine::{Gpu, GpuState, Machine, MachineError, MigTable, State, mig_uuid};
 
 use crate::say;
+use reset::Column;
 
 /// Compute modes by number.
 const COMPUTE_MODES: [&str; 4] = ["DEFAULT", "EXCLUSIVE_THREAD", "PROHIBITED", "EXCLUSIVE_PROCESS"];
@@ -21,6 +25,7 @@ const INVALID_ARGUMENT: u8 = 2;
 const NO_PERMISSION: u8 = 4;
 const NOT_FOUND: u8 = 6;
 const NO_DRIVER: u8 = 9;
+const IN_USE: u8 = 19;
 
 /// A failed run: exit code and text.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,6 +38,9 @@ enum Action {
     ListPolicies,
     SetTimeSlice(String),
     SetComputeMode(String),
+    SetMigMode(String),
+    Query(Vec<Column>),
+    Reset,
 }
 
 /// Runs the program on a machine.
@@ -83,7 +91,7 @@ fn answer(args: &[String], location: &MachineLocation) -> Result<String, Failure
                     "Failed to set timeslice for requested devices : Invalid Argument\n".to_owned(),
                 )
             })?;
-            change(folder, &machine, &chosen, &|gpu| gpu.time_slice = slice)?;
+            change(folder, &machine, &chosen, &mut |gpu| gpu.time_slice = slice)?;
             Ok(String::new())
         }
         Action::SetComputeMode(value) => {
@@ -93,9 +101,24 @@ fn answer(args: &[String], location: &MachineLocation) -> Result<String, Failure
             let mode = mode.filter(|mode| *mode < 4).ok_or_else(|| {
                 Failure(INVALID_ARGUMENT, format!("\"{value}\" is not a compute mode.\n"))
             })?;
-            change(folder, &machine, &chosen, &|gpu| gpu.compute_mode = mode)?;
+            change(folder, &machine, &chosen, &mut |gpu| gpu.compute_mode = mode)?;
             Ok("All done.\n".to_owned())
         }
+        Action::Query(columns) => Ok(reset::query(&machine, &state, &chosen, &columns)),
+        Action::SetMigMode(value) => {
+            let is_on = match value.as_str() {
+                "0" | "DISABLED" => false,
+                "1" | "ENABLED" => true,
+                _ => {
+                    return Err(Failure(
+                        INVALID_ARGUMENT,
+                        format!("\"{value}\" is no MIG mode.\n"),
+                    ));
+                }
+            };
+            reset::set_mode(folder, &machine, &chosen, is_on)
+        }
+        Action::Reset => reset::reset(folder, &machine, &chosen),
     }
 }
 
@@ -120,6 +143,12 @@ fn parse(args: &[String]) -> Result<(Vec<String>, Action), Failure> {
             }
             ("-L" | "--list-gpus", false) => action = Some(Action::List),
             ("-c" | "--compute-mode", false) => action = Some(Action::SetComputeMode(value()?)),
+            ("-mig" | "--multi-instance-gpu", false) => {
+                action = Some(Action::SetMigMode(value()?));
+            }
+            ("--query-gpu", false) => action = Some(Action::Query(reset::columns(&value()?)?)),
+            ("--format", false) if value()? == "csv,noheader" => {}
+            ("-r" | "--gpu-reset", false) => action = Some(Action::Reset),
             ("-l" | "--list", true) => action = Some(Action::ListPolicies),
             ("--set-timeslice", true) => action = Some(Action::SetTimeSlice(value()?)),
             _ => return Err(invalid(name)),
@@ -180,7 +209,7 @@ fn change(
     folder: &Path,
     machine: &Machine,
     gpus: &[(u32, &Gpu)],
-    set: &dyn Fn(&mut GpuState),
+    set: &mut dyn FnMut(&mut GpuState),
 ) -> Result<(), Failure> {
     if !has_privileges(&folder.join("machine.yaml")) {
         return Err(Failure(NO_PERMISSION, "Insufficient Permissions\n".to_owned()));

@@ -203,16 +203,12 @@ impl State {
         std::fs::rename(&next, path).map_err(io)
     }
 
-    /// Applies a reboot of the machine: resets volatile counters, compute mode and time slice, and removes processes
-    /// and MIG instances ([`MigState::reboot`]). Faults and the list of events stay.
+    /// Applies a reboot of the machine: what a reset changes, and the MIG mode ([`MigState::reboot`]). Faults and the list of
+    /// events stay.
     pub fn reboot(&mut self, machine: &Machine) {
         for gpu in self.gpus.values_mut() {
-            gpu.ecc.volatile_corrected = 0;
-            gpu.ecc.volatile_uncorrected = 0;
-            gpu.processes = 0;
+            gpu.forget_volatile();
             gpu.minor = None;
-            gpu.compute_mode = 0;
-            gpu.time_slice = 0;
             if let Some(mig) = &machine.model.mig {
                 gpu.mig.reboot(mig);
             }
@@ -221,6 +217,26 @@ impl State {
 }
 
 impl GpuState {
+    /// Applies a reset of the GPU, which nothing uses: volatile counters, compute mode and time slice go back, MIG instances end,
+    /// and the pending MIG mode is active. Faults stay.
+    pub fn reset(&mut self, model: Option<&Mig>) {
+        self.forget_volatile();
+        self.remap_pending = false;
+        if let Some(mig) = model {
+            let before = self.mig.is_enabled(mig);
+            self.mig.reset(mig);
+            self.mig_mode_changes += u32::from(self.mig.is_enabled(mig) != before);
+        }
+    }
+
+    fn forget_volatile(&mut self) {
+        self.ecc.volatile_corrected = 0;
+        self.ecc.volatile_uncorrected = 0;
+        self.processes = 0;
+        self.compute_mode = 0;
+        self.time_slice = 0;
+    }
+
     /// Requests a MIG mode, as [`MigState::set_mode`] does. `is_used`: processes that the state does
     /// not name use the GPU, too.
     pub fn set_mig_mode(

@@ -44,7 +44,10 @@ pub(crate) enum ChangeError {
     Driver(#[from] DriverError),
     /// The MIG mode changes only with a reset.
     #[error("its MIG mode changes only with a reset")]
-    NeedsReset,
+    NeedsReset {
+        /// The mode that it is to have.
+        is_on: bool,
+    },
 }
 
 /// Result of destroying an instance.
@@ -236,7 +239,7 @@ impl GpuTurn {
         }
         if let Some(is_on) = change.mode {
             if !self.try_mode(&gpu.uuid, is_on)? {
-                return Err(ChangeError::NeedsReset);
+                return Err(ChangeError::NeedsReset { is_on });
             }
             failpoint::hit("layout.mode-set");
         }

@@ -48,8 +48,8 @@ pub(crate) enum LayoutError {
     },
     /// The MIG mode has to change, and changes only with a reset.
     #[error(
-        "GPU {gpu} changes its MIG mode only with a reset: run `nvidia-smi -i {gpu} -mig {switch}` while nothing uses it, then reset \
-         the GPU or reboot the node"
+        "GPU {gpu} changes its MIG mode only with a reset, which `migReset: none` forbids: run `nvidia-smi -i {gpu} -mig {switch}` \
+         while nothing uses it, then reset the GPU or reboot the node"
     )]
     NeedsReset {
         /// NVML index.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use octavo_gpu::{Driver, DriverError, EventStream, GpuEvent};
 
 use super::no_events::NoEvents;
-use super::requests::Message;
+use super::requests::{ClosedWork, Message};
 
 /// Longest wait in the driver: an ended thread is gone after it.
 const WAIT: Duration = Duration::from_millis(500);
@@ -75,6 +75,7 @@ impl<'a> Subscriptions<'a> {
             Ok(Message::Event(_, Ok(event))) => Ok(Some(Wakeup::Event(event))),
             Ok(Message::Event(number, Err(error))) if number == self.number => Err(error),
             Ok(Message::Reread) => Ok(Some(Wakeup::Reread)),
+            Ok(Message::WhileClosed(work)) => Ok(Some(Wakeup::WhileClosed(work))),
             // The end of an earlier subscription. The monitor itself holds a sender.
             Ok(Message::Look | Message::Event(..)) | Err(_) => Ok(None),
         }
@@ -104,6 +105,8 @@ pub(super) enum Wakeup {
     Event(GpuEvent),
     /// The GPUs are to be read again.
     Reread,
+    /// Something is to be done while the driver is closed.
+    WhileClosed(ClosedWork),
 }
 
 /// Sends the events of a stream until it ends, or has failed.

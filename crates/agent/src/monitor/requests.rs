@@ -1,9 +1,10 @@
 //! What others want of the driver's thread.
 
+use std::fmt;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use octavo_gpu::{DriverError, GpuEvent};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 /// What wakes the thread.
 pub(crate) enum Message {
@@ -11,6 +12,8 @@ pub(crate) enum Message {
     Look,
     /// The GPUs are to be read again.
     Reread,
+    /// Something is to be done while the driver is closed.
+    WhileClosed(ClosedWork),
     /// An event of the driver, or why there are none any more, with the number of the subscription.
     Event(u64, Result<GpuEvent, DriverError>),
 }
@@ -37,7 +40,38 @@ impl MonitorRequests {
     }
 }
 
+/// Work that needs the driver closed, such as the reset of a GPU: nothing may have a GPU open that is reset.
+pub(crate) struct ClosedWork {
+    /// What happens, for people.
+    pub(super) what: String,
+    /// Does it, unless its caller waits no more.
+    pub(super) run: Box<dyn FnOnce() + Send>,
+}
+
+impl fmt::Debug for ClosedWork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ClosedWork").field(&self.what).finish()
+    }
+}
+
 impl Waker {
+    /// Has `work` done on the thread while this process has nothing of the driver open. The driver is opened again after it. `None`:
+    /// the thread has ended. Work whose caller waits no more when its turn comes is left out.
+    pub(crate) async fn while_closed<T: Send + 'static>(
+        &self,
+        what: String,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        let (answer, done) = oneshot::channel();
+        let run = Box::new(move || {
+            if !answer.is_closed() {
+                let _ = answer.send(work());
+            }
+        });
+        let _ = self.0.send(Message::WhileClosed(ClosedWork { what, run }));
+        done.await.ok()
+    }
+
     /// Has the GPUs read again.
     pub(crate) fn reread(&self) {
         let _ = self.0.send(Message::Reread);

@@ -1,3 +1,5 @@
+use std::sync::Mutex;
+
 use octavo_gpu::{FabricState, RecoveryAction};
 use prometheus_client::registry::Registry;
 use tokio::time::timeout;
@@ -301,6 +303,28 @@ async fn a_released_driver_is_closed_within_a_second_and_not_opened_before_it_is
     assert!(open_now.lock().unwrap().upgrade().is_none());
     watched.set_release(false);
     watched.until(|snapshot| snapshot.health.is_empty() && snapshot.driver.get().is_some()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_that_needs_the_driver_closed_finds_it_so_and_taints_nothing() {
+    let driver = TestDriver::new(1);
+    let (opened, open) = (driver.clone(), Arc::new(Mutex::new(DriverHandle::default())));
+    let last = Arc::clone(&open);
+    let opener = Box::new(move || {
+        let driver: Arc<dyn Driver> = Arc::new(opened.clone());
+        *last.lock().unwrap() = DriverHandle::of(&driver);
+        Ok(driver)
+    });
+    let mut watched = Watched::start_with(driver, opener);
+    let first = watched.until(|snapshot| snapshot.driver.get().is_some()).await;
+    let is_closed = watched
+        .waker
+        .while_closed("a GPU is reset".to_owned(), move || open.lock().unwrap().get().is_none());
+    let is_closed = timeout(TIMEOUT, is_closed).await.unwrap();
+    assert_eq!(is_closed, Some(true));
+    let back = watched.until(|snapshot| snapshot.driver.get().is_some()).await;
+    assert!(!back.has_no_driver() && back.error.is_none());
+    assert_eq!(back.inventory, first.inventory);
 }
 
 #[tokio::test]

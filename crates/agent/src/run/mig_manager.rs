@@ -4,6 +4,7 @@
 //! Everything is computed again from the driver's facts at each step, so a process that dies in between leaves nothing to repair.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,10 +23,10 @@ use super::node_mode::published;
 use super::node_settings::NodeSettings;
 use super::retry::retry_delays;
 use crate::claims::Claims;
-use crate::config::{MigManagerSettings, Mode, NodeConfig};
+use crate::config::{MigManagerSettings, MigReset, Mode, NodeConfig};
 use crate::device_plugin::{self, PluginState};
 use crate::devices::needs_reset;
-use crate::gpu_mode::ChangeError;
+use crate::gpu_mode::{ChangeError, reset_to_mode};
 use crate::mig_layout::{Change, ClosedParts, LayoutError, NamedLayout, change, layout};
 use crate::monitor::{Snapshot, Waker};
 use crate::pause::sleep_for;
@@ -44,6 +45,8 @@ const WITHDRAWAL_TIME: Duration = Duration::from_secs(5);
 const BUSY_INTERVAL: Duration = Duration::from_secs(10);
 /// Delay before a refused change is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
+/// Delay before a refused reset is tried again, for which the driver is closed.
+const RESET_INTERVAL: Duration = Duration::from_mins(5);
 
 /// Keeps the layout of a node.
 pub(super) struct MigManager {
@@ -58,7 +61,9 @@ pub(super) struct MigManager {
     pub(super) closed: watch::Sender<Option<ClosedParts>>,
     pub(super) waker: Waker,
     pub(super) problems: watch::Sender<Problems>,
-    /// Changes that the driver refused, by UUID: when, and why.
+    /// Name of the layout at the last step.
+    pub(super) last_name: String,
+    /// Changes that the driver refused, by UUID: when they are tried again, and why it did.
     pub(super) refused: BTreeMap<String, (Change, Instant, String)>,
     /// When the present parts were closed.
     pub(super) closed_at: Instant,
@@ -191,6 +196,10 @@ impl MigManager {
 
     /// Does what can be done now.
     async fn step(&mut self, name: &str, read: &NodeSettings, inventory: &Inventory) -> Progress {
+        if self.last_name != name {
+            name.clone_into(&mut self.last_name);
+            self.refused.clear();
+        }
         let layout = match layout(self.settings.file.as_deref(), name) {
             Ok(layout) => layout,
             Err(problem) => {
@@ -297,7 +306,8 @@ impl MigManager {
         if change.is_empty() {
             return Ok(None);
         }
-        if let Some(is_on) = change.mode.filter(|_| needs_reset(gpu)) {
+        let may_reset = self.settings.reset == MigReset::Gpu;
+        if let Some(is_on) = change.mode.filter(|_| needs_reset(gpu) && !may_reset) {
             return Err(LayoutError::NeedsReset { gpu: gpu.index, switch: u8::from(is_on) });
         }
         let mut parts = ClosedParts::default();
@@ -312,8 +322,8 @@ impl MigManager {
 
     /// Why the driver refused this change a short time ago.
     fn refusal(&self, pending: &PendingGpu<'_>) -> Option<String> {
-        let (change, when, why) = self.refused.get(&pending.gpu.uuid)?;
-        (*change == pending.change && when.elapsed() < RETRY_INTERVAL).then(|| why.clone())
+        let (change, until, why) = self.refused.get(&pending.gpu.uuid)?;
+        (*change == pending.change && Instant::now() < *until).then(|| why.clone())
     }
 
     /// The claims and pods that have parts of a GPU that change. A pod with the GPU as a whole may use any part.
@@ -346,6 +356,9 @@ impl MigManager {
         self.waker.reread();
         match changed {
             Ok(()) | Err(ChangeError::Stale) => progress.is_changing = true,
+            Err(ChangeError::NeedsReset { is_on }) => {
+                self.reset(gpu, is_on, change, progress).await;
+            }
             Err(ChangeError::Closed) => {
                 let line = format!("GPU {index} waits for its driver, which is closed");
                 progress.wait(line, BUSY_INTERVAL);
@@ -356,13 +369,40 @@ impl MigManager {
                 progress
                     .wait(format!("GPU {index} waits for its processes: {error}"), BUSY_INTERVAL);
             }
-            Err(error) => {
-                let why = format!("GPU {index} did not change: {error}");
-                self.refused.insert(gpu.uuid.clone(), (change, Instant::now(), why.clone()));
-                progress.failures.push(why);
-                progress.look_in(RETRY_INTERVAL);
-            }
+            Err(error) => self.refuse(gpu, change, &error, RETRY_INTERVAL, progress),
         }
+    }
+
+    /// Resets a GPU into its MIG mode. The agent lets the driver go meanwhile, and opens it again.
+    async fn reset(&mut self, gpu: &Gpu, is_on: bool, change: Change, progress: &mut Progress) {
+        let (root, uuid) = (self.config.paths.driver_root_seen.clone(), gpu.uuid.clone());
+        let what = format!("GPU {} is reset into its MIG mode", gpu.index);
+        let work = move || reset_to_mode(&root, &uuid, is_on);
+        match self.waker.while_closed(what, work).await {
+            Some(Ok(())) => progress.is_changing = true,
+            Some(Err(error)) => {
+                // What it had is destroyed.
+                let change = Change { destroyed: Vec::new(), ..change };
+                self.refuse(gpu, change, &error, RESET_INTERVAL, progress);
+            }
+            // The agent stops.
+            None => progress.look_in(RETRY_INTERVAL),
+        }
+    }
+
+    /// Notes a change that failed, which is tried again after a time.
+    fn refuse(
+        &mut self,
+        gpu: &Gpu,
+        change: Change,
+        error: &dyn Display,
+        retry: Duration,
+        progress: &mut Progress,
+    ) {
+        let why = format!("GPU {} did not change: {error}", gpu.index);
+        self.refused.insert(gpu.uuid.clone(), (change, Instant::now() + retry, why.clone()));
+        progress.failures.push(why);
+        progress.look_in(retry);
     }
 
     /// Closes parts, and opens all others. Returns whether that is new.

@@ -136,6 +136,7 @@ impl NodeAgent {
                 closed,
                 waker: self.waker.clone(),
                 problems: problems(),
+                last_name: String::new(),
                 refused: BTreeMap::new(),
                 closed_at: Instant::now(),
             };

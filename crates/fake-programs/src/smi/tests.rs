@@ -62,3 +62,45 @@ fn wrong_input_has_the_exit_code_of_the_manual_and_changes_nothing() {
     }
     assert_eq!(states(&location), [(0, 0); 8]);
 }
+
+/// A machine whose MIG mode changes with a reset alone.
+fn ampere() -> (tempfile::TempDir, MachineLocation) {
+    let (folder, location) = machine();
+    let text = include_str!("../../../../machines/dgx-a100-80.yaml");
+    std::fs::write(folder.path().join("machine.yaml"), text).unwrap();
+    (folder, location)
+}
+
+#[test]
+fn a_mig_mode_that_waits_for_a_reset_is_active_after_it() {
+    let (_folder, location) = ampere();
+    let modes = "-i 1 --query-gpu=mig.mode.current,mig.mode.pending --format=csv,noheader";
+    assert_eq!(ask(&location, modes).unwrap(), "Disabled, Disabled\n");
+    assert!(ask(&location, "-i 1 -mig 1").unwrap().contains("pending state for GPU 1"));
+    assert_eq!(ask(&location, modes).unwrap(), "Disabled, Enabled\n");
+    assert!(ask(&location, "--gpu-reset -i 1").unwrap().contains("GPU 1 was successfully reset"));
+    assert_eq!(ask(&location, modes).unwrap(), "Enabled, Enabled\n");
+    let others = ask(&location, "--query-gpu=mig.mode.current --format=csv,noheader").unwrap();
+    assert_eq!(others.matches("Enabled").count(), 1);
+}
+
+#[test]
+fn a_gpu_that_any_process_has_open_is_not_reset() {
+    let (_folder, location) = ampere();
+    ask(&location, "-i 1 -mig 1").unwrap();
+    let machine = location.folder.join("machine.yaml");
+    let client = octavo_fake_gpu::driver_client::DriverClient::open(&machine).unwrap();
+    let refused = ask(&location, "-r -i 1").unwrap_err();
+    assert_eq!(refused.0, IN_USE);
+    assert!(refused.1.contains("GPU 1 is currently in use"), "{}", refused.1);
+    drop(client);
+    ask(&location, "-r -i 1").unwrap();
+}
+
+#[test]
+fn unknown_modes_columns_and_formats_are_refused() {
+    let (_folder, location) = ampere();
+    for args in ["-i 1 -mig 2", "--query-gpu=name", "--query-gpu=mig.mode.current --format=xml"] {
+        assert_eq!(ask(&location, args).unwrap_err().0, INVALID_ARGUMENT, "{args}");
+    }
+}
