@@ -17,7 +17,7 @@ step = @printf '\n\033[1m==> %s\033[0m\n' "$(1)"
 
 # One cargo, one target folder: steps side by side would only wait for one another.
 .NOTPARALLEL:
-.PHONY: help demo programs build test vm mpi upgrade kubelets bench fmt lint unit doc tidy deny clean require
+.PHONY: help demo programs build test vm mpi upgrade kubelets nvidia bench fmt lint unit doc tidy deny clean require
 
 help: ## List the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -74,6 +74,13 @@ kubelets: require ## Run tests of real nodes with kubelets of Kubernetes 1.34 an
 	  OCTAVO_LAB_KUBELET=$(CACHE)/kubelets/kubelet-$$version cargo test --workspace --locked --test e2e -- \
 	    --nocapture a_real_kubelet a_release_comes_and_goes; \
 	done
+
+nvidia: require ## Run NVIDIA's own device plugin and feature discovery against the agent (about 8 minutes)
+	@cargo build --workspace --locked
+	$(call step,NVIDIA's programs)
+	@mkdir -p $(CACHE)/nvidia
+	@cd lab/nvidia && CGO_ENABLED=1 GOWORK=off go build $(GO_FLAGS) -ldflags '-s -w -extldflags=-Wl,-z,lazy' -o $(CACHE)/nvidia/ tool
+	@OCTAVO_TEST_NVIDIA_PROGRAMS=$(CACHE)/nvidia cargo test --workspace --locked --test e2e -- --nocapture nvidia_programs::
 
 bench: build ## Run every benchmark and print its figures
 	@cargo xtask bench all

@@ -40,6 +40,8 @@ const SOCKET_PREFIX: &str = "nvidia-";
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// Time after which a kubelet that follows no list has forgotten the resource.
 const FOLLOW_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time in which the kubelet takes the list of a resource without devices.
+const WITHDRAWAL_TIME: Duration = Duration::from_secs(3);
 /// Pause after a connection that could not be accepted.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// Time for a registration.
@@ -50,7 +52,8 @@ const MAX_RETRY: Duration = Duration::from_secs(10);
 /// The delay from which on a failure is a problem to tell.
 const PROBLEM_DELAY: Duration = Duration::from_secs(1);
 
-/// Serves all resources of a node until `stop`. A resource that is offered no more stays registered, with no device.
+/// Serves all resources of a node until `stop`. One that is offered no more is listed without devices, and then ends: while a plugin is
+/// registered, its end would disconnect another one that took the resource over (`runClient` in the kubelet's device manager).
 pub(crate) async fn serve(
     folder: PathBuf,
     mut offers: watch::Receiver<Arc<Offer>>,
@@ -103,11 +106,16 @@ struct ServedResource {
 }
 
 impl ServedResource {
-    /// Serves it until `stop`, again after each start of the kubelet.
+    /// Serves it while it has devices until `stop`, again after each start of the kubelet.
     async fn serve(self, stop: CancellationToken) {
         let resource = self.resource.as_str();
+        let mut offers = self.offers.clone();
         let mut backoff = Backoff::new(RETRY, MAX_RETRY);
         while !stop.is_cancelled() {
+            let offered = offers.wait_for(|offer| has_devices(offer, resource));
+            if !matches!(stop.run_until_cancelled(offered).await, Some(Ok(_))) {
+                return;
+            }
             match Socket::bind(&self.path) {
                 Ok(socket) => {
                     backoff.reset();
@@ -168,25 +176,38 @@ impl ServedResource {
         let registration = register(kubelet, path, resource);
         let lost = async {
             let mut looks = interval(LOOK_INTERVAL);
-            let mut since = Instant::now();
+            let (mut since, mut offered_at) = (Instant::now(), Instant::now());
             loop {
                 looks.tick().await;
+                if has_devices(&offers.borrow(), resource) {
+                    offered_at = Instant::now();
+                }
+                if offered_at.elapsed() > WITHDRAWAL_TIME {
+                    tracing::info!(%resource, "the resource is offered no more");
+                    return;
+                }
                 if followed.load(Ordering::Relaxed) > 0 {
                     since = Instant::now();
                 }
                 let is_forgotten = since.elapsed() > FOLLOW_TIMEOUT && kubelet.exists();
                 let is_moved = identity(kubelet) != found || identity(path) != file;
                 if is_moved || is_forgotten || file.is_none() {
+                    tracing::info!(%resource, "the kubelet does not follow the resource: it is registered again");
                     return;
                 }
             }
         };
         tokio::select! {
             ended = server => tracing::warn!(%resource, ?ended, "the service of the resource has ended; starting it again"),
-            () = lost => tracing::info!(%resource, "the kubelet does not follow the resource: it is registered again"),
+            () = lost => {}
             () = async { registration.await; std::future::pending().await } => {}
         }
     }
+}
+
+/// Whether there is a device of a resource, healthy or not.
+fn has_devices(offer: &Offer, resource: &str) -> bool {
+    offer.resource(resource).is_some_and(|resource| !resource.devices.is_empty())
 }
 
 /// Registers a resource, with retries until it succeeds.

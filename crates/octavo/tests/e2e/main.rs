@@ -30,6 +30,7 @@ mod memory_enforcement;
 mod mig;
 mod migrate_plan;
 mod mpi;
+mod nvidia_programs;
 mod outages;
 mod real_node;
 mod rolling;

@@ -146,6 +146,14 @@ async fn a_resource_is_registered_listed_and_allocated() {
     let refused = client.allocate(AllocateRequest { container_requests: containers }).await;
     assert!(refused.unwrap_err().message().contains("not offered any more"));
     assert_eq!(kubelet.names().len(), 1, "nothing was registered again");
+
+    // Another plugin can take the resource over. Offered again, it is registered again.
+    let socket = kubelet.folder().join("nvidia-gpu.sock");
+    eventually("the resource has ended", || !socket.exists()).await;
+    kubelet.start();
+    assert_eq!(kubelet.names().len(), 1, "not for a kubelet that starts");
+    offers.send_replace(Arc::new(Offer::of_gpus(testing::inventory(1))));
+    eventually("the resource is registered again", || kubelet.names().len() == 2).await;
     stop.cancel();
     served.await.unwrap();
     assert!(!kubelet.folder().join("nvidia-gpu.sock").exists());
