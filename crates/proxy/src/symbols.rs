@@ -38,6 +38,9 @@ pub(crate) struct Table {
     buckets: usize,
 }
 
+/// Begin of the names of functions for debuggers.
+const OF_DEBUGGERS: &[u8] = b"cudbg";
+
 /// Index of the section with the code.
 pub(crate) const TEXT_SECTION: u16 = 1;
 
@@ -82,8 +85,12 @@ impl Table {
     /// The symbols for linkers: all functions of the driver. Its data cannot be linked through the
     /// proxy (neither CUDA nor NVML has any): linkers treat symbols of one address as one object
     /// and copy it.
+    ///
+    /// What debuggers look up and call (`cudbg...`) is left out: they would call the trap. They find it in the driver, with its data.
     pub(crate) fn linked(driver: &Driver<'_>, stubs: &Stubs<'_>, strings: &mut Strings) -> Self {
-        let functions = driver.exports.iter().filter(|export| export.kind == ExportKind::Function);
+        let functions = driver.exports.iter().filter(|export| {
+            export.kind == ExportKind::Function && !export.name.starts_with(OF_DEBUGGERS)
+        });
         let symbols = functions.map(|export| {
             let (offset, size) = stubs.stub(export.name).unwrap_or((stubs.trap(), TRAP_BYTES));
             Symbol {

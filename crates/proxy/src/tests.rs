@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use object::elf;
+use object::read::elf::ElfFile64;
+use object::{LittleEndian, Object as _, ObjectSymbol};
 
 use crate::architecture::Architecture;
 use crate::driver::{Driver, Export, ExportKind, Version};
@@ -91,6 +93,17 @@ fn a_function_of_two_versions_is_hooked_in_both() {
     // The version without hooks is defined, too: the dynamic linker checks it when programs start.
     let names: Vec<_> = read.versions.iter().map(|version| version.name).collect();
     assert_eq!(names, [SONAME.as_bytes(), b"NEW", b"OLD"]);
+}
+
+#[test]
+fn what_debuggers_call_is_left_to_the_driver() {
+    let names = ["cuDeviceGetCount", "cuInit", "cudbgApiInit", "cudbgReportDriverApiError"];
+    let driver = library(Architecture::X86_64, &names.map(|name| (name, 1)), &[]);
+    let proxy = proxy(&driver, &["cuInit"]).unwrap();
+    let file = ElfFile64::<LittleEndian>::parse(proxy.bytes.as_slice()).unwrap();
+    let linked = file.dynamic_symbols().filter(ObjectSymbol::is_definition);
+    let names: Vec<_> = linked.map(|symbol| symbol.name().unwrap().to_owned()).collect();
+    assert_eq!(names, ["cuDeviceGetCount", "cuInit"]);
 }
 
 #[test]
