@@ -29,6 +29,8 @@ macro_rules! hooks {
             name: stringify!($name),
             function: $name as *const (),
             real: &slots::$name,
+            #[cfg(test)]
+            arguments: $crate::hooks::count_of(&[$(stringify!($argument)),*]),
         }),*];
 
         /// Their names.
@@ -94,7 +96,7 @@ macro_rules! hooks {
 }
 
 mod arrays;
-mod context;
+pub(crate) mod context;
 pub(crate) mod graphs;
 mod info;
 mod init;
@@ -115,6 +117,15 @@ pub(crate) struct Hook {
     pub(crate) function: *const (),
     /// The driver's own function.
     pub(crate) real: &'static FunctionAddress,
+    /// Number of its arguments.
+    #[cfg(test)]
+    pub(crate) arguments: usize,
+}
+
+/// Number of names.
+#[cfg(test)]
+const fn count_of(names: &[&str]) -> usize {
+    names.len()
 }
 
 // JUSTIFICATION: a table of functions holds pointers.

@@ -36,9 +36,74 @@ pub(super) const VERSIONS: &[Version] = &[
     version("cuVDPAUCtxCreate", 3020, "_v2"),
     version("cuArrayCreate", 3020, "_v2"),
     version("cuArray3DCreate", 3020, "_v2"),
-    version("cuIpcOpenMemHandle", 11000, "_v2"),
     version("cuGraphInstantiate", 11000, "_v2"),
     version("cuGraphExecUpdate", 12000, "_v2"),
     version("cuMulticastBindMem", 13010, "_v2"),
     version("cuMulticastBindAddr", 13010, "_v2"),
 ];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::vec::Vec;
+
+    use octavo_guard_abi::names;
+
+    use super::*;
+    use crate::hooks::{CUDA, Hook};
+
+    /// Functions without a type there: they are in headers of their own.
+    const WITHOUT_TYPE: [&str; 2] = ["cuGLCtxCreate", "cuVDPAUCtxCreate"];
+
+    /// Arguments by name and CUDA version.
+    fn typedefs() -> BTreeMap<&'static str, BTreeMap<i32, usize>> {
+        let mut all: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
+        for line in include_str!("typedefs.txt").lines().filter(|line| !line.starts_with('#')) {
+            let words: Vec<&str> = line.split(' ').collect();
+            let versions = all.entry(words[0]).or_default();
+            versions.insert(words[1].parse().unwrap(), words[2].parse().unwrap());
+        }
+        all
+    }
+
+    fn hooks() -> impl Iterator<Item = &'static Hook> {
+        CUDA.iter().flat_map(|file| file.iter())
+    }
+
+    #[test]
+    fn each_hook_has_as_many_arguments_as_its_version_in_cuda_s_header() {
+        let typedefs = typedefs();
+        let mut checked = 0;
+        for hook in hooks() {
+            let base = core::str::from_utf8(names::base(hook.name.as_bytes())).unwrap();
+            if WITHOUT_TYPE.contains(&base) {
+                continue;
+            }
+            let ending = hook.name.strip_prefix(base).unwrap();
+            let ending = ending.trim_end_matches("_ptsz").trim_end_matches("_ptds");
+            let of_ending = |it: &&Version| it.name == base && it.ending == ending;
+            let since = VERSIONS.iter().find(of_ending).map(|it| it.since);
+            let versions = &typedefs[base];
+            let since = since.unwrap_or_else(|| {
+                assert_eq!(ending, "", "{} has no line in the table", hook.name);
+                *versions.keys().next().unwrap()
+            });
+            assert_eq!(versions.get(&since), Some(&hook.arguments), "{} {since}", hook.name);
+            checked += 1;
+        }
+        assert!(checked > 80, "{checked}");
+    }
+
+    #[test]
+    fn each_version_means_a_hook_with_its_arguments() {
+        let typedefs = typedefs();
+        for Version { name, since, ending } in VERSIONS {
+            let of_version =
+                |hook: &&Hook| hook.name.strip_prefix(name).is_some_and(|rest| rest == *ending);
+            let hook = hooks().find(of_version).unwrap_or_else(|| panic!("no hook {name}{ending}"));
+            if !WITHOUT_TYPE.contains(name) {
+                assert_eq!(typedefs[name].get(since), Some(&hook.arguments), "{name} {since}");
+            }
+        }
+    }
+}
