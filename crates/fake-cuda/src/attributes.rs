@@ -73,7 +73,7 @@ pub(crate) fn value(machine: &Machine, device: &Device, attribute: u32) -> Resul
         // cooperative launches, virtual memory management, file descriptor handles, memory pools.
         15 | 19 | 31 | 41 | 78..=80 | 83 | 89..=95 | 99 | 102 | 103 | 110 | 112..=119 | 121 => 1,
         // Features of none, and attributes that programs do not query.
-        ..=140 => 0,
+        ..=165 => 0,
         _ => return Err(Code::INVALID_VALUE),
     })
 }

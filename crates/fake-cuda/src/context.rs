@@ -1,11 +1,12 @@
 //! Contexts: the primary context of each device, and others.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::code::{CallResult, Code};
 use crate::device::Device;
-use crate::execution::{module, stream};
+use crate::execution::{graph, module, stream};
 use crate::library;
 use crate::memory::{arrays, heap, pool};
 use crate::table::{Handle, HandleKind, Table, lock};
@@ -27,7 +28,15 @@ pub(crate) struct Context {
     pub(crate) bytes: u64,
     /// A mark after which the context is broken, and the error.
     fault: Option<(u64, Code)>,
+    /// Values that libraries keep in it, by key.
+    stored: BTreeMap<usize, Stored>,
 }
+
+/// Called with a context, a key and its value when the context ends.
+pub(crate) type Destructor = extern "C" fn(Handle, usize, usize);
+
+/// A value that a library keeps in a context.
+type Stored = (usize, Option<Destructor>);
 
 /// All contexts of the process.
 pub(crate) static CONTEXTS: Table<Context> = Table::new(HandleKind::Context);
@@ -80,24 +89,36 @@ pub(crate) fn create(device: &Device, flags: u32, is_primary: bool) -> Result<Ha
 }
 
 fn make(device: &Device, flags: u32, is_primary: bool, bytes: u64) -> Result<Handle, Code> {
-    let handle = CONTEXTS.insert(Context {
-        device: device.ordinal,
-        flags,
-        version: API_VERSION,
-        is_primary,
-        limits: DEFAULT_LIMITS,
-        legacy: 0,
-        per_thread: 0,
-        bytes,
-        fault: None,
-    })?;
-    let legacy = stream::create(device.ordinal, handle, 0, 0)?;
-    let per_thread = stream::create(device.ordinal, handle, 0, 0)?;
-    CONTEXTS.with(handle, |context| {
-        (context.legacy, context.per_thread) = (legacy, per_thread);
-        Ok(())
-    })?;
+    let handle = CONTEXTS.insert(Context::new(device.ordinal, flags, is_primary, 0))?;
+    open(device.ordinal, handle, bytes)?;
     Ok(handle)
+}
+
+/// Gives a context its default streams, and its memory, which is charged.
+fn open(ordinal: usize, handle: Handle, bytes: u64) -> CallResult {
+    let legacy = stream::create(ordinal, handle, 0, 0)?;
+    let per_thread = stream::create(ordinal, handle, 0, 0)?;
+    CONTEXTS.with(handle, |context| {
+        (context.legacy, context.per_thread, context.bytes) = (legacy, per_thread, bytes);
+        Ok(())
+    })
+}
+
+impl Context {
+    fn new(device: usize, flags: u32, is_primary: bool, bytes: u64) -> Self {
+        Self {
+            device,
+            flags,
+            version: API_VERSION,
+            is_primary,
+            limits: DEFAULT_LIMITS,
+            legacy: 0,
+            per_thread: 0,
+            bytes,
+            fault: None,
+            stored: BTreeMap::new(),
+        }
+    }
 }
 
 /// Destroys a green context (`cuGreenCtxDestroy`). It is part of its device's primary context,
@@ -111,7 +132,20 @@ pub(crate) fn destroy_green(handle: Handle) -> CallResult {
 
 /// Destroys a context with all its objects and work.
 pub(crate) fn destroy(handle: Handle) -> CallResult {
-    let context = CONTEXTS.remove(handle)?;
+    end(handle, CONTEXTS.remove(handle)?)?;
+    if current_handle() == Some(handle) {
+        CURRENT.set(Current::default());
+    }
+    Ok(())
+}
+
+/// Ends what a context has: its objects, its memory, its work.
+fn end(handle: Handle, context: Context) -> CallResult {
+    for (key, (value, destructor)) in context.stored {
+        if let Some(destructor) = destructor {
+            destructor(handle, key, value);
+        }
+    }
     let device = device_of(context.device)?;
     stream::destroy_of(handle);
     module::unload_of(handle);
@@ -121,11 +155,9 @@ pub(crate) fn destroy(handle: Handle) -> CallResult {
     if let Some(process) = device.attached() {
         process.remove_context();
     }
-    if !CONTEXTS.handles().iter().any(|&other| is_on(other, context.device)) {
+    if !CONTEXTS.handles().iter().any(|&other| other != handle && is_on(other, context.device)) {
         pool::release_all(device);
-    }
-    if current_handle() == Some(handle) {
-        CURRENT.set(Current::default());
+        graph::trim(device);
     }
     Ok(())
 }
@@ -137,8 +169,10 @@ fn is_on(context: Handle, device: usize) -> bool {
 /// Retains a device's primary context, and creates it the first time.
 pub(crate) fn retain_primary(device: &Device) -> Result<Handle, Code> {
     let mut primary = lock(&device.primary);
-    if primary.retained == 0 {
+    if primary.handle == 0 {
         primary.handle = create(device, primary.flags, true)?;
+    } else if primary.retained == 0 {
+        activate(device, primary.handle)?;
     }
     primary.retained += 1;
     Ok(primary.handle)
@@ -148,15 +182,53 @@ pub(crate) fn retain_primary(device: &Device) -> Result<Handle, Code> {
 pub(crate) fn release_primary(device: &Device) -> CallResult {
     let mut primary = lock(&device.primary);
     primary.retained = primary.retained.checked_sub(1).ok_or(Code::INVALID_CONTEXT)?;
-    if primary.retained == 0 { destroy(primary.handle) } else { Ok(()) }
+    if primary.retained > 0 {
+        return Ok(());
+    }
+    let handle = std::mem::take(&mut primary.handle);
+    drop(primary);
+    destroy(handle)
 }
 
-/// Destroys a device's primary context regardless of its references; the next use creates it again.
+/// Ends what a device's primary context has, regardless of its references. It keeps its handle, and is active again once it is
+/// retained or current.
 pub(crate) fn reset_primary(device: &Device) -> CallResult {
     let mut primary = lock(&device.primary);
-    if primary.retained > 0 {
-        primary.retained = 0;
-        destroy(primary.handle)?;
+    if primary.retained == 0 {
+        return Ok(());
+    }
+    primary.retained = 0;
+    let handle = primary.handle;
+    let context = CONTEXTS.with(handle, |context| {
+        let inactive = Context::new(device.ordinal, primary.flags, true, 0);
+        Ok(std::mem::replace(context, inactive))
+    })?;
+    // Destructors may call the driver.
+    drop(primary);
+    if current_handle() == Some(handle) {
+        CURRENT.set(Current::default());
+    }
+    end(handle, context)
+}
+
+/// Makes a primary context active that was reset.
+fn activate(device: &Device, handle: Handle) -> CallResult {
+    let bytes = library::driver()?.context_bytes();
+    device.charge(bytes)?;
+    open(device.ordinal, handle, bytes).inspect_err(|_| device.refund(bytes))?;
+    device.process_handle()?.add_context();
+    Ok(())
+}
+
+/// Makes a context active that is about to be current, if it was reset.
+fn activate_if_reset(handle: Handle) -> CallResult {
+    let of = CONTEXTS.with(handle, |context| Ok((context.is_primary, context.device)));
+    let Ok((true, ordinal)) = of else { return Ok(()) };
+    let device = device_of(ordinal)?;
+    let mut primary = lock(&device.primary);
+    if primary.handle == handle && primary.retained == 0 {
+        activate(device, handle)?;
+        primary.retained = 1;
     }
     Ok(())
 }
@@ -167,6 +239,7 @@ pub(crate) fn set_current(handle: Handle) -> CallResult {
         CURRENT.set(Current::default());
         return Ok(());
     }
+    activate_if_reset(handle)?;
     let known = |context: &mut Context| {
         let (legacy, per_thread) = (context.legacy, context.per_thread);
         Ok(Current { handle, device: context.device, legacy, per_thread })
@@ -266,6 +339,33 @@ const CALLS_ON_BROKEN_CONTEXT: [&str; 8] = [
     "cuDevicePrimaryCtxReset",
     "cuDevicePrimaryCtxGetState",
 ];
+
+/// Keeps a value in a context; 0 is the current one.
+pub(crate) fn store(context: Handle, key: usize, value: Stored) -> CallResult {
+    CONTEXTS.with(or_current(context)?, |context| {
+        context.stored.insert(key, value);
+        Ok(())
+    })
+}
+
+/// Removes a value from a context; 0 is the current one.
+pub(crate) fn remove_stored(context: Handle, key: usize) -> CallResult {
+    CONTEXTS.with(or_current(context)?, |context| {
+        context.stored.remove(&key);
+        Ok(())
+    })
+}
+
+/// A value of a context; 0 is the current one.
+pub(crate) fn stored(context: Handle, key: usize) -> Result<usize, Code> {
+    CONTEXTS.with(or_current(context).map_err(|_| Code::INVALID_HANDLE)?, |context| {
+        context.stored.get(&key).map(|(value, _)| *value).ok_or(Code::INVALID_HANDLE)
+    })
+}
+
+fn or_current(context: Handle) -> Result<Handle, Code> {
+    if context == 0 { current() } else { Ok(context) }
+}
 
 /// Waits for all work of a context.
 pub(crate) fn synchronize(handle: Handle) -> CallResult {

@@ -16,8 +16,6 @@
 //!   several processes share the GPU evenly.
 //! - Copies move bytes at the time of the call, which is no later than in stream order.
 //! - The host can read device memory. Memory that was never written reads as zero.
-//! - The runtime library (`libcudart`) needs undocumented tables of functions (`cuGetExportTable`)
-//!   and does not start.
 //! - There are no MIG devices.
 //! - Memory of another node needs the simulated IMEX service, and a folder that both nodes see. The design of the lab
 //!   lists the details (`docs/design/lab.md`).
@@ -34,6 +32,7 @@ mod code;
 mod context;
 mod device;
 mod execution;
+mod export_tables;
 mod exports;
 mod fork;
 mod library;

@@ -1,9 +1,10 @@
 //! The link to the agent: the guard's only thread. It reports this process and its events to the
 //! agent, and acknowledges the epoch of the gate.
 //!
-//! The process's own C library starts the thread with the first context, so that it is a thread
-//! like others. Without a C library there are no reports, and nothing else changes. The thread
-//! takes no signals, holds no lock while it waits, and has no part in admission.
+//! The process's own C library starts the thread when the program initialises the driver, so that it
+//! is a thread like others. Without a C library there are no reports, and nothing else changes. The
+//! thread takes no signals of the program, holds no lock while it waits, and has no part in
+//! admission.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -26,6 +27,9 @@ use outbox::{Outbox, Report};
 
 /// Interval between polls without a wake-up, in milliseconds.
 const POLL_INTERVAL_MS: u32 = 250;
+
+/// Signals 32 to 34, by which C libraries reach all their threads, as for `setuid`. They wait for ever for a thread that blocks them.
+const C_LIBRARY_SIGNALS: u64 = 7 << 31;
 
 /// State that the process and its thread share.
 #[derive(Debug)]
@@ -78,7 +82,7 @@ fn spawn_thread() {
         unsafe { core::mem::transmute(create) };
     let mut thread = 0;
     // A new thread inherits the signal mask, so that it never takes a signal of the program.
-    let mask = task::block_signals(u64::MAX);
+    let mask = task::block_signals(!C_LIBRARY_SIGNALS);
     let failed = create(&raw mut thread, core::ptr::null(), run, core::ptr::null_mut());
     task::block_signals(mask);
     let detach = elf::c_library(b"pthread_detach");

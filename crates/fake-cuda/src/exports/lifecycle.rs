@@ -3,6 +3,7 @@
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
 use crate::code::Code;
+use crate::export_tables;
 use crate::library;
 use crate::names::{self, Found};
 use crate::pointers::{In, Out, TextIn};
@@ -28,11 +29,10 @@ calls! { BARE = bare_call;
         words.map(drop).ok_or(Code::INVALID_VALUE)
     }
 
-    /// Undocumented tables of functions; there are none here.
     fn cuGetExportTable(table: Out<usize>, id: In<[u8; 16]>) {
-        id.read()?;
-        table.put(0)?;
-        Err(Code::NOT_FOUND)
+        let found = export_tables::find(id.read()?);
+        table.put(found.unwrap_or(0))?;
+        found.map(drop).ok_or(Code::NOT_FOUND)
     }
 
     fn cuGetProcAddress(symbol: TextIn, function: Out<usize>, version: c_int, flags: u64) {

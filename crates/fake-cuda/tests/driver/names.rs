@@ -76,7 +76,7 @@ fn a_driver_may_give_other_pointers_than_it_exports() {
 }
 
 #[test]
-fn undocumented_tables_are_absent() {
+fn tables_with_an_unknown_id_are_absent() {
     let node = Node::new("t4");
     let cuda = node.start();
     let mut table = 9_usize;

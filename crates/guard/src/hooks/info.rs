@@ -110,6 +110,7 @@ impl View {
         if share_indices.is_empty() {
             return Ok(None);
         }
+        process.discover_primary(device);
         let shares = share_indices.filter_map(|share_index| process.shares.get(share_index));
         Ok(Some(shares.fold(Self { limit: 0, used: 0 }, |view, share| Self {
             limit: view.limit.saturating_add(share.limit()),

@@ -18,7 +18,12 @@ hooks! {
         match real::cuInit(flags) {
             // There is no driver behind the guard.
             Status::NOT_FOUND => Status::NO_DEVICE,
-            status => status,
+            status => {
+                if let Some(process) = process::get().ok().filter(|it| status.is_success() && !it.shares.is_empty()) {
+                    process.agent_link.start();
+                }
+                status
+            }
         }
     }
 

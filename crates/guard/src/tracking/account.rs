@@ -72,6 +72,7 @@ fn charge_in(device: Device, share: u8, bytes: u64) -> Result<Charge, Status> {
     if share_indices.is_empty() {
         return Ok(Charge::NONE);
     }
+    process.discover_primary(device);
     let mut result = Status::OUT_OF_MEMORY;
     let wanted_index = Charge { share, bytes }.share_index();
     for share_index in share_indices

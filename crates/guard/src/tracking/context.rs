@@ -4,10 +4,12 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::cuda::{Device, Opaque, Status};
 use crate::driver::call;
+use crate::hooks::context::real as context_calls;
 use crate::platform::ffi::Out;
 use crate::process::Process;
 use crate::tracking::account::{self, Charge};
 use crate::tracking::table::{Entry, EntryKind};
+use crate::tracking::{graph_memory, pools};
 
 /// The same number of devices as in [`crate::devices`].
 const MAX_DEVICES: usize = 64;
@@ -43,6 +45,20 @@ impl Process {
         Ok(())
     }
 
+    /// Charges the primary context of a GPU if it is active and not charged. Programs have it without a hooked call: NVIDIA's
+    /// runtime library takes it from a table of the driver (`cuGetExportTable`), and a context that was reset is active again once
+    /// it is current.
+    ///
+    /// This precedes the charge of what is allocated in it, so that a share too small for both refuses the latter.
+    pub(crate) fn discover_primary(&self, device: Device) {
+        if let Some(primary) = self.primary(device)
+            && primary.charge.load(Ordering::Acquire) == 0
+            && is_active(device) == Some(true)
+        {
+            primary.discover(device);
+        }
+    }
+
     /// Records the handle of a GPU's primary context after the driver has returned it. A release on
     /// another thread may have ended the context charged before; then this one is charged now.
     pub(crate) fn record_primary(&self, device: Device, handle: Opaque) {
@@ -69,6 +85,9 @@ impl Process {
         }
         self.drop_memory_of(ending_label(handle));
         primary.release();
+        // They end with the last context of the GPU. A driver that keeps them says so.
+        pools::settle_all(device);
+        graph_memory::settle(device);
         // Another thread may have retained it in between and found it charged.
         if is_active(device) == Some(true) {
             primary.recount(device);
@@ -157,6 +176,18 @@ impl Primary {
             // Another thread has charged it.
             Err(_) => account::release(charge),
         }
+    }
+
+    /// Charges a context that exists already, and learns its handle.
+    #[cold]
+    fn discover(&self, device: Device) {
+        let mut handle = 0;
+        // It is active, so this only counts a reference.
+        if context_calls::cuDevicePrimaryCtxRetain(Out::to(&mut handle), device).is_success() {
+            context_calls::cuDevicePrimaryCtxRelease_v2(device);
+            self.handle.store(handle, Ordering::Relaxed);
+        }
+        self.recount(device);
     }
 
     /// Charges a context that exists already.

@@ -70,16 +70,21 @@ pub(crate) fn inside(place: &str, limit: u64, chip: u64) -> Option<Cuda> {
 
 /// The command that runs a test of this program in a container.
 fn program(folder: &Path, test: &str) -> Command {
-    let mut command = Command::new(env::current_exe().expect("this program"));
-    command
-        .args([test, "--exact", "--nocapture", "--test-threads=1"])
-        .current_dir(folder)
-        .env(INSIDE, folder)
-        .env("LD_PRELOAD", env::var_os("LD_PRELOAD").unwrap_or_else(|| guard().into()));
+    let mut command = guarded(&env::current_exe().expect("this program"), folder);
+    command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(INSIDE, folder);
     command
 }
 
-fn made(limit: u64, chip: u64) -> tempfile::TempDir {
+/// The command that runs a program in a container, with the guard preloaded.
+pub(crate) fn guarded(program: &Path, folder: &Path) -> Command {
+    let mut command = Command::new(program);
+    let guard = env::var_os("LD_PRELOAD").unwrap_or_else(|| guard().into());
+    command.current_dir(folder).env("LD_PRELOAD", guard);
+    command
+}
+
+/// A container with a share of the given bytes, of a GPU of so many.
+pub(crate) fn made(limit: u64, chip: u64) -> tempfile::TempDir {
     let container = tempfile::tempdir().expect("a folder");
     let driver = container.path().join("driver");
     fs::create_dir(&driver).expect("a folder");

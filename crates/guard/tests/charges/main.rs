@@ -53,6 +53,7 @@ mod graphs;
 mod limits;
 mod model;
 mod pools;
+mod runtimes;
 mod shared;
 mod view;
 mod vmm;

@@ -47,8 +47,11 @@ pub(crate) struct GrowthRefused(pub(crate) Charge);
 impl Reserve {
     /// Ensures that the reserve has an entry. A new entry is charged nothing.
     pub(crate) fn open(&self, context: Opaque) -> Result<(), Status> {
+        let process = process::get()?;
+        // Its shares are known from here on: charges change under a lock, under which the driver must not be asked.
+        process.shares_of(self.device)?;
         let entry = Entry { charge: Charge::NONE, context, extra: [0; 2] };
-        let inserted = process::get()?.table.or_insert(self.kind, self.key, entry);
+        let inserted = process.table.or_insert(self.kind, self.key, entry);
         inserted.map_err(|_| Status::OUT_OF_MEMORY)
     }
 
