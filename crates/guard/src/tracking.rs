@@ -6,6 +6,7 @@ pub(crate) mod async_free;
 pub(crate) mod context;
 pub(crate) mod graph_memory;
 pub(crate) mod pools;
+pub(crate) mod slabs;
 pub(crate) mod streams;
 pub(crate) mod table;
 pub(crate) mod vmm_memory;

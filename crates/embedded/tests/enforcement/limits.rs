@@ -67,13 +67,12 @@ fn managed_memory_and_rows_count_in_full() {
     assert_eq!(program.say(&format!("managed {}", 9 * GIB)), "2 -1");
     assert_eq!(program.say(&format!("managed {GIB}")), "0 0");
     assert_eq!(container.used("one"), 256 * MIB + GIB);
-    // Rows of 1,537 bytes: the driver's pitch is 2,048, as is the minimum. Rows of 513 bytes:
-    // 1,024.
+    // Rows of 1,537 bytes: the driver's pitch is 2,048, as is the minimum.
     assert_eq!(program.say("pitch 1537 1000"), "0 1");
-    assert_eq!(container.used("one"), 256 * MIB + GIB + 2_048_000);
-    // The minimum pitch of 1,100 is 1,536, and the driver's is 2,048.
-    assert_eq!(program.say("pitch 1100 1000"), "0 2");
-    assert_eq!(container.used("one"), 256 * MIB + GIB + 4_096_000);
+    assert_eq!(container.used("one"), 256 * MIB + GIB + 2 * MIB);
+    // The minimum pitch of 1,100 is 1,536, and the driver's is 2,048: 8 MiB instead of 6.
+    assert_eq!(program.say("pitch 1100 3100"), "0 2");
+    assert_eq!(container.used("one"), 256 * MIB + GIB + 10 * MIB);
     for place in 0..3 {
         assert_eq!(program.say(&format!("free {place}")), "0");
     }

@@ -80,8 +80,8 @@ struct Heap {
 
 struct Arena {
     spans: FreeList,
-    /// Free parts of each granule of small allocations.
-    slabs: BTreeMap<u64, FreeList>,
+    /// Granules of small allocations, each of one context: the context, and the free parts.
+    slabs: BTreeMap<u64, (Handle, FreeList)>,
 }
 
 /// Allocates device memory.
@@ -91,7 +91,10 @@ pub(crate) fn allocate(device: &Device, context: Handle, size: u64) -> Result<u6
     }
     let mut heap = heap();
     let (start, kind) = if size <= MAX_SMALL_BYTES {
-        (heap.take_small(device, size.next_multiple_of(SMALL_ALIGNMENT))?, RangeKind::Small)
+        (
+            heap.take_small(device, context, size.next_multiple_of(SMALL_ALIGNMENT))?,
+            RangeKind::Small,
+        )
     } else {
         let bytes = granules(size).ok_or(Code::OUT_OF_MEMORY)?;
         device.charge(bytes)?;
@@ -341,9 +344,10 @@ impl Heap {
         }
     }
 
-    fn take_small(&mut self, device: &Device, size: u64) -> Result<u64, Code> {
+    fn take_small(&mut self, device: &Device, context: Handle, size: u64) -> Result<u64, Code> {
         let arena = self.arena(device)?;
-        if let Some(start) = arena.slabs.values_mut().find_map(|slab| slab.allocate(size)) {
+        let of_context = arena.slabs.values_mut().filter(|(owner, _)| *owner == context);
+        if let Some(start) = of_context.into_iter().find_map(|(_, slab)| slab.allocate(size)) {
             return Ok(start);
         }
         device.charge(GRANULE)?;
@@ -351,7 +355,7 @@ impl Heap {
         let slab = taken.ok_or(Code::OUT_OF_MEMORY).inspect_err(|_| device.refund(GRANULE))?;
         let mut spans = FreeList::new(slab, GRANULE);
         let start = spans.allocate(size).ok_or(Code::UNKNOWN)?;
-        arena.slabs.insert(slab, spans);
+        arena.slabs.insert(slab, (context, spans));
         Ok(start)
     }
 
@@ -361,7 +365,7 @@ impl Heap {
             RangeKind::Small => {
                 let slab = range.start / GRANULE * GRANULE;
                 let arena = self.arenas.get_mut(&device.ordinal).ok_or(Code::UNKNOWN)?;
-                let spans = arena.slabs.get_mut(&slab).ok_or(Code::UNKNOWN)?;
+                let (_, spans) = arena.slabs.get_mut(&slab).ok_or(Code::UNKNOWN)?;
                 spans.release(range.start, range.size.next_multiple_of(SMALL_ALIGNMENT));
                 if spans.is_unused() {
                     arena.slabs.remove(&slab);

@@ -6,6 +6,7 @@ use crate::cuda::{Pointer, Status};
 use crate::platform::ffi::Out;
 use crate::tracking::allocation::{Allocation, free_tracked};
 use crate::tracking::pools;
+use crate::tracking::slabs;
 use crate::tracking::table::EntryKind;
 
 hooks! {
@@ -13,65 +14,52 @@ hooks! {
 
     /// Memory, before CUDA 3.2: addresses have 32 bits.
     fn cuMemAlloc(pointer: Out<u32>, bytes: u32) -> Status {
-        let bytes_counted = rounded(u64::from(bytes), ALLOCATION_GRANULE);
-        Allocation {
-            kind: EntryKind::Memory,
-            bytes: bytes_counted,
-            make: || real::cuMemAlloc(pointer, bytes),
-            result: || Some((u64::from(pointer.read()?), bytes_counted)),
-            undo: |key| real::cuMemFree(u32::try_from(key).unwrap_or(0)),
-        }
-        .run()
+        allocate(
+            u64::from(bytes),
+            || real::cuMemAlloc(pointer, bytes),
+            || Some((u64::from(pointer.read()?), u64::from(bytes))),
+            |address| real::cuMemFree(u32::try_from(address).unwrap_or(0)),
+        )
     }
 
     /// Memory.
     fn cuMemAlloc_v2(pointer: Out<Pointer>, bytes: usize) -> Status {
-        let bytes_counted = rounded(bytes as u64, ALLOCATION_GRANULE);
-        Allocation {
-            kind: EntryKind::Memory,
-            bytes: bytes_counted,
-            make: || real::cuMemAlloc_v2(pointer, bytes),
-            result: || Some((pointer.read()?, bytes_counted)),
-            undo: real::cuMemFree_v2,
-        }
-        .run()
+        allocate(
+            bytes as u64,
+            || real::cuMemAlloc_v2(pointer, bytes),
+            || Some((pointer.read()?, bytes as u64)),
+            real::cuMemFree_v2,
+        )
     }
 
     /// Pitched rows, before CUDA 3.2.
     fn cuMemAllocPitch(pointer: Out<u32>, pitch: Out<u32>, width: u32, height: u32, element: u32) -> Status {
-        Allocation {
-            kind: EntryKind::Memory,
-            bytes: rows(u64::from(width), u64::from(height)),
-            make: || real::cuMemAllocPitch(pointer, pitch, width, height, element),
-            result: || Some((u64::from(pointer.read()?), rows(u64::from(pitch.read()?), u64::from(height)))),
-            undo: |key| real::cuMemFree(u32::try_from(key).unwrap_or(0)),
-        }
-        .run()
+        allocate(
+            rows(u64::from(width), u64::from(height)),
+            || real::cuMemAllocPitch(pointer, pitch, width, height, element),
+            || Some((u64::from(pointer.read()?), rows(u64::from(pitch.read()?), u64::from(height)))),
+            |address| real::cuMemFree(u32::try_from(address).unwrap_or(0)),
+        )
     }
 
     /// Pitched rows. The driver chooses the pitch, and its choice is charged in the end.
     fn cuMemAllocPitch_v2(pointer: Out<Pointer>, pitch: Out<usize>, width: usize, height: usize, element: u32) -> Status {
-        Allocation {
-            kind: EntryKind::Memory,
-            bytes: rows(width as u64, height as u64),
-            make: || real::cuMemAllocPitch_v2(pointer, pitch, width, height, element),
-            result: || Some((pointer.read()?, rows(pitch.read()? as u64, height as u64))),
-            undo: real::cuMemFree_v2,
-        }
-        .run()
+        allocate(
+            rows(width as u64, height as u64),
+            || real::cuMemAllocPitch_v2(pointer, pitch, width, height, element),
+            || Some((pointer.read()?, rows(pitch.read()? as u64, height as u64))),
+            real::cuMemFree_v2,
+        )
     }
 
     /// Managed memory, charged at its full size: paging does not oversubscribe a share.
     fn cuMemAllocManaged(pointer: Out<Pointer>, bytes: usize, flags: u32) -> Status {
-        let bytes_counted = rounded(bytes as u64, ALLOCATION_GRANULE);
-        Allocation {
-            kind: EntryKind::Memory,
-            bytes: bytes_counted,
-            make: || real::cuMemAllocManaged(pointer, bytes, flags),
-            result: || Some((pointer.read()?, bytes_counted)),
-            undo: real::cuMemFree_v2,
-        }
-        .run()
+        allocate(
+            bytes as u64,
+            || real::cuMemAllocManaged(pointer, bytes, flags),
+            || Some((pointer.read()?, bytes as u64)),
+            real::cuMemFree_v2,
+        )
     }
 
     /// Frees memory, before CUDA 3.2.
@@ -83,6 +71,22 @@ hooks! {
     fn cuMemFree_v2(pointer: Pointer) -> Status {
         free_tracked(EntryKind::Memory, pointer, || pools::free(pointer, || real::cuMemFree_v2(pointer)))
     }
+}
+
+/// Allocates plain memory of so many bytes: calls the driver with `make`, after which `result` has the address and the bytes actually
+/// allocated. `undo` frees it again.
+fn allocate(
+    bytes: u64,
+    make: impl Fn() -> Status,
+    result: impl Fn() -> Option<(Pointer, u64)>,
+    undo: impl Fn(Pointer) -> Status,
+) -> Status {
+    if bytes <= slabs::MAX_PIECE_BYTES {
+        return slabs::Piece { make, result, undo }.run();
+    }
+    let result = || result().map(|(address, bytes)| (address, slabs::large_bytes(bytes)));
+    let bytes = slabs::large_bytes(bytes);
+    Allocation { kind: EntryKind::Memory, bytes, make, result, undo }.run()
 }
 
 /// Bytes of rows, with the width rounded to the driver's minimum.

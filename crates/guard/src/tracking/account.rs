@@ -66,7 +66,7 @@ pub(crate) fn charge(device: Device, bytes: u64) -> Result<Charge, Status> {
 
 /// Like [`charge`], but without reclaiming. `share` selects a share, encoded as in [`Charge`]; 0
 /// means any.
-fn charge_in(device: Device, share: u8, bytes: u64) -> Result<Charge, Status> {
+pub(crate) fn charge_in(device: Device, share: u8, bytes: u64) -> Result<Charge, Status> {
     let process = process::get()?;
     let share_indices = process.shares_of(device)?;
     if share_indices.is_empty() {

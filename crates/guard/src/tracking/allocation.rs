@@ -6,6 +6,7 @@ use crate::driver::call;
 use crate::platform::ffi::Out;
 use crate::process;
 use crate::tracking::account;
+use crate::tracking::slabs;
 use crate::tracking::table::{Entry, EntryKind};
 
 /// An allocation and how to make it.
@@ -55,7 +56,7 @@ where
         match process.table.insert(self.kind, key, entry) {
             Ok(None) => Ok(status),
             Ok(Some(old)) => {
-                account::release(old.charge);
+                release_entry(self.kind, old);
                 Ok(status)
             }
             Err(_) => {
@@ -78,11 +79,20 @@ pub(crate) fn free_tracked(kind: EntryKind, key: u64, free: impl FnOnce() -> Sta
     let status = free();
     let Some(entry) = entry else { return status };
     if status.is_success() {
-        account::release(entry.charge);
+        release_entry(kind, entry);
     } else if process.table.insert(kind, key, entry).is_err() {
         // It stays charged until the process ends, so the limit still holds.
     }
     status
+}
+
+/// Releases what an entry is charged.
+fn release_entry(kind: EntryKind, entry: Entry) {
+    if kind == EntryKind::Memory {
+        slabs::release_memory(entry);
+    } else {
+        account::release(entry.charge);
+    }
 }
 
 /// The current context of this thread, or 0.

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use crate::cuda::{Pointer, Status};
 use crate::platform::sys::futex;
 use crate::process;
-use crate::tracking::account;
+use crate::tracking::slabs;
 use crate::tracking::streams::Stream;
 use crate::tracking::table::EntryKind;
 
@@ -42,7 +42,7 @@ pub(crate) fn free(pointer: Pointer, stream: Stream, free: impl FnOnce() -> Stat
         if is_tracked {
             on_stream_reached(core::ptr::without_provenance_mut(id));
         } else {
-            account::release(entry.charge);
+            slabs::release_memory(entry);
         }
     }
     status
@@ -53,7 +53,7 @@ pub(crate) fn free(pointer: Pointer, stream: Stream, free: impl FnOnce() -> Stat
 extern "C" fn on_stream_reached(id: *mut c_void) {
     let Ok(process) = process::get() else { return };
     if let Some(entry) = process.table.remove(EntryKind::Freed, id.addr() as u64) {
-        account::release(entry.charge);
+        slabs::release_memory(entry);
     }
 }
 

@@ -52,6 +52,8 @@ pub(crate) enum EntryKind {
     Freed = 18,
     /// Idle graph memory of a GPU that launches rely on, by GPU.
     Claims = 19,
+    /// Granules of small memory, by their number ([`crate::tracking::slabs`]).
+    Slab = 20,
 }
 
 /// One entry.

@@ -52,6 +52,7 @@ mod freed;
 mod graphs;
 mod limits;
 mod model;
+mod plain;
 mod pools;
 mod runtimes;
 mod shared;

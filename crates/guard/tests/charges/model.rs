@@ -159,7 +159,16 @@ impl Held {
             }
             // Larger than allocations that share a granule: the driver rounds up the sum of small
             // allocations.
-            18 => self.plain.extend(granted(cuda.allocate(random.bytes()))),
+            18 => {
+                // Pieces of slabs, and sizes that are no multiple of a granule.
+                let is_piece = random.below(2) == 0;
+                let bytes = if is_piece {
+                    1 + random.below(MIB)
+                } else {
+                    random.bytes() - random.below(MIB)
+                };
+                self.plain.extend(granted(cuda.allocate(bytes)));
+            }
             19 => {
                 if let Some(address) = random.taken(&mut self.plain) {
                     assert_eq!(cuda.free(address), 0);
