@@ -11,6 +11,7 @@ use octavo_guard_abi::limits::STRICT;
 use octavo_guard_abi::names;
 
 use crate::driver::{CUDA, NVML};
+use crate::gate;
 use crate::process::{self, Process};
 
 /// Data of a proxy's stub about its function.
@@ -56,10 +57,17 @@ fn is_strict(process: &Process) -> bool {
     })
 }
 
+/// Whether the gates of all shares let a call pass, after a wait if they are paused: it may allocate or launch on any GPU.
+fn passes_gates() -> bool {
+    let passed =
+        process::get().and_then(|process| process.shares.all().iter().try_for_each(gate::pass));
+    passed.is_ok()
+}
+
 /// Address at which a stub continues; 0 if the call is refused.
 pub(crate) extern "C" fn resolve_stub(record: &StubRecord) -> usize {
     let name = record.name();
-    if !admit_and_report(name) {
+    if !admit_and_report(name) || !passes_gates() {
         return 0;
     }
     let cached = record.real.load(Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! Enforcement for every way to look driver functions up.
 
-use octavo_guard_abi::limits::{STRICT, Terms};
+use octavo_guard_abi::limits::{STRICT, ShareGate, Terms};
 
 use crate::built::built;
 use crate::container::{Container, GIB, Interposition, terms};
@@ -174,6 +174,16 @@ fn unknown_functions_are_counted_and_keep_their_arguments() {
     assert_eq!(program.say("novel"), "0 7654321 402");
     assert_eq!(program.say("ask 13000 0 cuMemNovelAlloc"), "0 0 other");
     assert_eq!(container.slots("one")[0].unknown, 3);
+}
+
+#[test]
+fn unknown_functions_fail_in_a_fenced_share() {
+    let container = Container::of(8 * GIB);
+    let mut program = container.ready(Interposition::Proxy);
+    container.set_gate("one", ShareGate::Fenced, 1);
+    assert_eq!(program.say("novel"), "0 801 801");
+    container.set_gate("one", ShareGate::Open, 2);
+    assert_eq!(program.say("novel"), "0 7654321 402");
 }
 
 #[test]
