@@ -402,14 +402,23 @@ fn usages(found: &[DriverUsage], slots: &[SlotCopy]) -> Vec<ProcessUsage> {
         let process = found.owned.process;
         let own = slots.iter().filter(|slot| is_slot_of(slot, process, found.owned.inside));
         let mut slot_bytes = None;
-        let mut context_bytes = 0_u64;
+        let (mut context_bytes, mut has_unknown) = (0_u64, false);
         for slot in own {
+            has_unknown |= slot.unknown > 0;
             slot_bytes = Some(slot_bytes.unwrap_or(0_u64).saturating_add(slot.used_bytes));
             context_bytes = context_bytes.saturating_add(slot.context_bytes);
         }
         let driver_bytes = found.driver_bytes;
         let (is_new, is_ending) = (false, false);
-        ProcessUsage { process, driver_bytes, slot_bytes, context_bytes, is_new, is_ending }
+        ProcessUsage {
+            process,
+            driver_bytes,
+            slot_bytes,
+            context_bytes,
+            has_unknown,
+            is_new,
+            is_ending,
+        }
     });
     usages.collect()
 }

@@ -15,6 +15,10 @@
 //! process is excused for the largest possible context until its size is fed back; see [`Sample::excused`]. Processes
 //! that are ending do not count: their slots are free, and the driver frees their memory a little later.
 //!
+//! The driver also takes memory that no call asks for: code of modules when a kernel is launched first, stacks, channels. So a share
+//! whose processes all have intact slots may be over by some of it ([`Sample::growth`]). Its allocations are refused then, whatever
+//! its policy, since what no slot contains counts against the limit. It is neither held nor stopped: its memory would never shrink.
+//!
 //! The two polls need not be consecutive. Otherwise a process could free its memory before every second poll and never
 //! be caught. A poll over the limit weighs as much as two polls below it.
 
@@ -23,10 +27,13 @@ use std::time::Duration;
 
 use octavo_api::config::OverflowPolicy;
 use octavo_guard_abi::limits::ShareGate;
-use octavo_guard_abi::state::Damage;
 
-use super::context_size;
 use crate::process::Process;
+
+mod sample;
+
+use sample::sum;
+pub(super) use sample::{ProcessUsage, Sample, StateDamage};
 
 /// Minimum tolerance in bytes: the expected surplus of a few contexts.
 const MIN_TOLERANCE_BYTES: u64 = 64 << 20;
@@ -34,8 +41,6 @@ const MIN_TOLERANCE_BYTES: u64 = 64 << 20;
 const TOLERANCE_DIVISOR: u64 = 50;
 /// An excess of this fraction of the limit is handled without waiting.
 const SEVERE_DIVISOR: u64 = 10;
-/// The surplus of contexts is excused up to this fraction of the limit, or for one context.
-const EXCUSED_DIVISOR: u64 = 4;
 /// Maximum duration of a smaller excess. With a poll every 200 ms the share is stopped within a second of the first
 /// poll over the limit.
 const MAX_EXCESS_DURATION: Duration = Duration::from_millis(800);
@@ -46,49 +51,6 @@ const SAMPLE_WEIGHT: u32 = 2;
 const ACTION_WEIGHT: u32 = 2 * SAMPLE_WEIGHT;
 /// Consecutive polls below the limit before a share continues.
 const BELOW_LOOKS: u32 = 2;
-
-/// GPU memory of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ProcessUsage {
-    /// The process.
-    pub(super) process: Process,
-    /// Bytes counted by the driver; `None` if it does not report them.
-    pub(super) driver_bytes: Option<u64>,
-    /// Bytes in its slot; `None` without a matching slot.
-    pub(super) slot_bytes: Option<u64>,
-    /// Bytes for contexts, included in `slot_bytes`.
-    pub(super) context_bytes: u64,
-    /// Whether it started so recently that the size of its context was not fed back yet.
-    pub(super) is_new: bool,
-    /// Whether all its threads are ending.
-    pub(super) is_ending: bool,
-}
-
-/// Damage of a share's state file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StateDamage {
-    /// The content was changed.
-    Damaged(Damage),
-    /// It is not there, or another file is.
-    Gone,
-    /// A guard reported it, with this code.
-    Reported(u64),
-}
-
-/// Observation of a share at one time.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Sample {
-    /// When, since some moment that stays the same.
-    pub(super) at: Duration,
-    /// Limit of the share, in bytes.
-    pub(super) limit_bytes: u64,
-    /// Its processes on the GPU; `None` if the driver did not answer.
-    pub(super) processes: Option<Vec<ProcessUsage>>,
-    /// Bytes in all slots, or the damage of the file.
-    pub(super) slots_bytes: Result<u64, StateDamage>,
-    /// Known size of a context on the GPU; `None` before the first measurement.
-    pub(super) context_bytes: Option<u64>,
-}
 
 /// Something to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,6 +92,8 @@ pub(super) enum Notice {
 pub(crate) enum Response {
     /// Nothing but telling.
     Reported,
+    /// Allocations are refused.
+    Refused,
     /// The gate is held.
     Held,
     /// Containers are frozen.
@@ -143,9 +107,10 @@ pub(crate) enum Response {
 pub(super) struct OverflowState {
     policy: OverflowPolicy,
     gate: ShareGate,
-    /// Weights of the polls over the limit, and of those far over it.
+    /// Weights of the polls over the limit, of those far over it, and of those over it by growth alone.
     over: u32,
     severe_weight: u32,
+    grown: u32,
     /// Since when it is over.
     since: Option<Duration>,
     /// Consecutive polls below the limit.
@@ -160,45 +125,6 @@ pub(super) struct OverflowState {
     reported: Option<Response>,
 }
 
-impl Sample {
-    /// The driver's count for the share's processes; `None` if it did not answer.
-    pub(super) fn driver_bytes(&self) -> Option<u64> {
-        let processes = self.processes.as_ref()?;
-        Some(sum(processes.iter().filter_map(|used| used.driver_bytes)))
-    }
-
-    /// Bytes of the share that no slot contains. A process without a driver count is taken at its slot's count.
-    pub(super) fn untracked_bytes(&self) -> Option<u64> {
-        let processes = self.processes.as_ref()?;
-        let reported =
-            processes.iter().map(|used| used.driver_bytes.or(used.slot_bytes).unwrap_or(0));
-        Some(sum(reported).saturating_sub(self.slots_bytes.unwrap_or(0)))
-    }
-
-    /// Surplus of contexts beyond their charge, in bytes. No call could have been refused for it. With `with_new`, the
-    /// context of a new process may have the maximum size.
-    fn excused(&self, living: &[&ProcessUsage], with_new: bool) -> u64 {
-        let known = self.context_bytes.unwrap_or(0);
-        let of = |used: &&ProcessUsage| {
-            let size =
-                if with_new && used.is_new { context_size::MAX_CONTEXT_BYTES } else { known };
-            let is_counted = used.slot_bytes.is_some_and(|bytes| bytes > 0);
-            let surplus = size.saturating_sub(used.context_bytes).min(used.unaccounted());
-            if is_counted && used.context_bytes > 0 { surplus } else { 0 }
-        };
-        let largest = living.iter().map(of).max().unwrap_or(0);
-        // Many contexts at once would take gigabytes from the neighbours.
-        sum(living.iter().map(of)).min(largest.max(self.limit_bytes / EXCUSED_DIVISOR))
-    }
-}
-
-impl ProcessUsage {
-    /// Bytes that its slot does not contain.
-    fn unaccounted(&self) -> u64 {
-        self.driver_bytes.unwrap_or(0).saturating_sub(self.slot_bytes.unwrap_or(0))
-    }
-}
-
 impl OverflowState {
     /// State of a share with this gate. `has_frozen` tells whether any of its containers is frozen. Responses of an
     /// earlier agent continue.
@@ -209,6 +135,7 @@ impl OverflowState {
             gate,
             over: if is_stopped { ACTION_WEIGHT } else { 0 },
             severe_weight: 0,
+            grown: 0,
             since: None,
             below_looks: 0,
             frozen: BTreeSet::new(),
@@ -264,8 +191,13 @@ impl OverflowState {
         let excused = sample.excused(&living, is_patient);
         if is_over(excused) {
             let bytes = bytes - excused;
-            let severe_weight = bytes > limit.saturating_add(tolerance.max(limit / SEVERE_DIVISOR));
-            self.over(sample, &living, bytes, severe_weight, &mut actions);
+            let growth = sample.growth(&living, is_patient);
+            if is_over(excused.saturating_add(growth)) {
+                let is_severe = bytes > limit.saturating_add(tolerance.max(limit / SEVERE_DIVISOR));
+                self.over(sample, &living, bytes, is_severe, &mut actions);
+            } else {
+                self.grown(&living, &mut actions);
+            }
         } else {
             // This includes excess within the tolerance: a context never shrinks. The time continues while the sizes of
             // new processes are being fed back.
@@ -348,6 +280,26 @@ impl OverflowState {
         }
     }
 
+    /// A share that is over by what no call asked for.
+    fn grown(&mut self, living: &[&ProcessUsage], actions: &mut Vec<Action>) {
+        self.below_looks = 0;
+        self.over = weigh(self.over, false);
+        self.severe_weight = weigh(self.severe_weight, false);
+        self.grown = weigh(self.grown, true);
+        let response = match self.policy {
+            OverflowPolicy::Report => Response::Reported,
+            _ => Response::Refused,
+        };
+        if self.grown == ACTION_WEIGHT && self.reported < Some(response) {
+            self.reported = Some(response);
+            actions.push(Action::Notify(Notice::Overflow {
+                driver_bytes: sum(living.iter().filter_map(|used| used.driver_bytes)),
+                response,
+                has_failed: false,
+            }));
+        }
+    }
+
     fn freeze(&mut self, living: &[&ProcessUsage], actions: &mut Vec<Action>) {
         let new = living.iter().map(|used| used.process);
         let new: Vec<_> = new.filter(|process| !self.frozen.contains(process)).collect();
@@ -389,6 +341,7 @@ impl OverflowState {
     fn not_over(&mut self, is_known: bool, is_waited_for: bool, actions: &mut Vec<Action>) {
         self.over = weigh(self.over, false);
         self.severe_weight = weigh(self.severe_weight, false);
+        self.grown = weigh(self.grown, false);
         if self.over == 0 && !is_waited_for {
             self.since = None;
         }
@@ -418,6 +371,7 @@ impl Response {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Reported => "report",
+            Self::Refused => "refuse",
             Self::Held => "hold",
             Self::Frozen => "freeze",
             Self::Killed => "kill",
@@ -428,11 +382,6 @@ impl Response {
 /// The weight after one more poll.
 fn weigh(weight: u32, is_over: bool) -> u32 {
     if is_over { ACTION_WEIGHT.min(weight + SAMPLE_WEIGHT) } else { weight.saturating_sub(1) }
-}
-
-/// A saturating sum.
-fn sum(bytes: impl Iterator<Item = u64>) -> u64 {
-    bytes.fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]

@@ -27,6 +27,10 @@ pub(in crate::watchdog) fn overflow_message(notice: &Notice, share: &ActiveShare
                      to end it"
                 }
                 Response::Reported => "its policy is to report only",
+                Response::Refused => {
+                    "no call of its programs asked for what is beyond: the driver takes memory for code and stacks; its \
+                     further allocations are refused. Ask for a larger share"
+                }
                 Response::Held => {
                     "its launches and allocations wait until its use is below the limit"
                 }

@@ -1,5 +1,6 @@
 mod contexts;
 
+use octavo_guard_abi::state::Damage;
 use proptest::prelude::*;
 
 use super::*;
@@ -18,6 +19,7 @@ fn used(pid: u32, mebibytes: u64, slot: Option<u64>) -> ProcessUsage {
         driver_bytes: Some(mebibytes * MIB),
         slot_bytes: slot.map(|slot| slot * MIB),
         context_bytes: 0,
+        has_unknown: false,
         is_new: false,
         is_ending: false,
     }

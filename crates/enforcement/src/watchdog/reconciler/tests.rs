@@ -137,8 +137,8 @@ async fn larger_context_is_learned_without_punishing_the_share() {
     }
     assert!(old.is_alive() && new.is_alive());
     // An excess beyond a context is handled as before.
-    fixture.look(&[(&old, 740), (&new, 900)]);
-    fixture.look(&[(&old, 740), (&new, 900)]);
+    fixture.look(&[(&old, 740), (&new, 1500)]);
+    fixture.look(&[(&old, 740), (&new, 1500)]);
     assert_eq!(new.end(), Some(9));
     assert!(old.is_alive());
     assert_eq!(Fixture::counted_context(&share), 556);

@@ -20,10 +20,80 @@ fn known_context_surplus_is_excused() {
     for at in (600..10_000).step_by(200) {
         assert_eq!(overflow.step(&context_comes(at, 556, false, Some(556))), [], "at {at} ms");
     }
-    // More than that is more than a context.
+    // More than that is more than a context, and no call may have asked for it.
     assert_eq!(words(&overflow.step(&context_comes(10_000, 756, false, Some(556)))), "");
     let actions = overflow.step(&context_comes(10_200, 756, false, Some(556)));
+    assert_eq!(words(&actions), "tell refuse");
+    // Still more is more than the driver takes by itself.
+    assert_eq!(words(&overflow.step(&context_comes(10_400, 1256, false, Some(556)))), "");
+    let actions = overflow.step(&context_comes(10_600, 1256, false, Some(556)));
     assert_eq!(words(&actions), "Paused, kill 2, tell kill");
+}
+
+/// A share of 10,000 MiB that is full, of one process with a context of 556 MiB, which has grown by so much.
+fn grown(at: u64, mebibytes: u64) -> Sample {
+    let used = with_context(used(1, 10_000 + mebibytes, Some(10_000)), 556, false);
+    Sample { context_bytes: Some(556 * MIB), ..sample(at, vec![used]) }
+}
+
+#[test]
+fn memory_that_no_call_asked_for_is_refused_under_every_policy_and_ends_no_process() {
+    for (policy, response) in [
+        (OverflowPolicy::Report, "tell report"),
+        (OverflowPolicy::Hold, "tell refuse"),
+        (OverflowPolicy::Freeze, "tell refuse"),
+        (OverflowPolicy::Kill, "tell refuse"),
+    ] {
+        let mut overflow = overflow(policy);
+        assert_eq!(words(&overflow.step(&grown(0, 400))), "");
+        assert_eq!(words(&overflow.step(&grown(200, 400))), response, "{policy:?}");
+        // It is reported once, however long it lasts.
+        for at in (400..60_000).step_by(200) {
+            assert_eq!(words(&overflow.step(&grown(at, 700))), "", "{policy:?} at {at} ms");
+        }
+        assert_eq!(overflow.gate(), ShareGate::Open);
+        assert_eq!(words(&overflow.step(&grown(60_000, 100))), "");
+        assert_eq!(words(&overflow.step(&grown(60_200, 100))), "tell within");
+    }
+}
+
+#[test]
+fn who_may_go_round_the_guard_has_no_such_growth() {
+    type Change = fn(&mut Sample);
+    let changes: [(&str, Change); 4] = [
+        ("more than the driver takes by itself", |sample| *sample = grown(0, 2000)),
+        ("functions that the guard does not know", |sample| {
+            sample.processes.as_mut().unwrap()[0].has_unknown = true;
+        }),
+        ("no context", |sample| sample.processes.as_mut().unwrap()[0].context_bytes = 0),
+        ("another process without a slot", |sample| {
+            sample.processes.as_mut().unwrap().push(used(2, 600, None));
+        }),
+    ];
+    for (what, change) in changes {
+        let mut overflow = overflow(OverflowPolicy::Kill);
+        let mut at = 0;
+        let mut step = || {
+            let mut sample = grown(at, 400);
+            change(&mut sample);
+            sample.at = Duration::from_millis(at);
+            at += 200;
+            words(&overflow.step(&sample))
+        };
+        let all: Vec<String> = (0..6).map(|_| step()).collect();
+        assert!(all.join(" ").contains("kill"), "{what}: {all:?}");
+    }
+}
+
+#[test]
+fn many_processes_grow_together_by_a_part_of_the_share_at_most() {
+    let many = |at| {
+        let processes = (1..=30).map(|pid| with_context(used(pid, 900, Some(340)), 300, false));
+        sample(at, processes.collect())
+    };
+    let mut overflow = overflow(OverflowPolicy::Kill);
+    assert_eq!(words(&overflow.step(&many(0))), "");
+    assert!(words(&overflow.step(&many(200))).contains("kill"));
 }
 
 #[test]
