@@ -63,6 +63,16 @@ def identity():
         check("E0", "allocation-like names without a hook", len(found["exports_unhooked_demanding"]))
 
 
+def sizes():
+    for found in documents("E14.json"):
+        for step in ("all", "some", "none"):
+            charged, taken = found[step]["charged"], found[step]["taken"]
+            what = f"{found['count']} allocations of {found['size']} B, {step} of them there: charged less than taken"
+            at_most("E14", what, (taken - charged) / MIB, 0, "MiB")
+            at_most("E14", f"{found['size']} B, {step} of them there: charged more than taken", (charged - taken) / MIB, 2, "MiB")
+        check("E14", f"{found['size']} B: granules of 2 MiB with an address", found["slabs"])
+
+
 def frameworks():
     for path in sorted(glob.glob(os.path.join(results, "E1.*.log"))):
         name = os.path.basename(path)[3:-4]
@@ -160,7 +170,7 @@ def gpu():
         return f"unknown: {error}"
 
 
-for evaluate in (identity, frameworks, paths, costs, race, prepared):
+for evaluate in (identity, frameworks, paths, costs, race, sizes, prepared):
     try:
         evaluate()
     except (KeyError, IndexError, TypeError) as error:
