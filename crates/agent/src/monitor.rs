@@ -144,24 +144,25 @@ impl Monitor {
                 self.snapshot.driver = DriverHandle::default();
                 self.publish();
             }
-            self.close(driver);
-            if let Some(work) = work {
+            let is_closed = self.close(driver);
+            if let Some(work) = work.filter(|_| is_closed && !self.stop.is_cancelled()) {
                 (work.run)();
             }
         }
     }
 
-    /// Closes the driver after all calls have ended: two driver releases conflict with each other.
-    fn close(&self, driver: Arc<dyn Driver>) {
+    /// Closes the driver after all calls have ended: two driver releases conflict with each other. Returns whether it is closed.
+    fn close(&self, driver: Arc<dyn Driver>) -> bool {
         let (open, until) = (Arc::downgrade(&driver), Instant::now() + DRIVER_CLOSE_TIMEOUT);
         drop(driver);
         while open.strong_count() > 0 && !self.stop.is_cancelled() {
             if Instant::now() >= until {
                 tracing::warn!(node = %self.node, "a call hangs in the old driver; the new one is opened without waiting for it");
-                return;
+                return false;
             }
             thread::sleep(DRIVER_CLOSE_POLL_INTERVAL);
         }
+        open.strong_count() == 0
     }
 
     /// Follows the GPUs until `stop`, until the driver as a whole stops answering, or until something is to be done while it is closed.
@@ -274,11 +275,14 @@ impl Monitor {
             let wake_at = poll_at.min(mig_check_at).min(alive_check_at);
             let timeout = wake_at.saturating_duration_since(Instant::now());
             let woken = events.wait(&self.requests.inbox, timeout)?;
-            if self.stop.is_cancelled() || self.is_to_release() {
+            if self.stop.is_cancelled() {
                 return Ok(None);
             }
             if let Some(Wakeup::WhileClosed(work)) = woken {
                 return Ok(Some(work));
+            }
+            if self.is_to_release() {
+                return Ok(None);
             }
             if let Some(Wakeup::Event(event)) = &woken {
                 self.handle(driver, event);

@@ -96,7 +96,7 @@ macro_rules! hooks {
 }
 
 mod arrays;
-pub(crate) mod context;
+mod context;
 pub(crate) mod graphs;
 mod info;
 mod init;

@@ -3,7 +3,8 @@
 //! to the agent.
 //!
 //! There are two ways to reach them: `cuGetProcAddress`, and the stub that a proxy has for each
-//! such export of its driver.
+//! such export of its driver. Calls through stubs wait at the gates of the shares, and fail at a fenced
+//! one; those of an address that was looked up do not.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 

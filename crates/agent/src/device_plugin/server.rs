@@ -112,6 +112,9 @@ impl ServedResource {
         let mut offers = self.offers.clone();
         let mut backoff = Backoff::new(RETRY, MAX_RETRY);
         while !stop.is_cancelled() {
+            if !has_devices(&offers.borrow(), resource) {
+                self.set_problem(None);
+            }
             let offered = offers.wait_for(|offer| has_devices(offer, resource));
             if !matches!(stop.run_until_cancelled(offered).await, Some(Ok(_))) {
                 return;

@@ -11,36 +11,43 @@ use octavo_node::failpoint;
 /// Time for one run of `nvidia-smi`. Without persistence mode it initialises all GPUs first, and a reset takes seconds.
 const SMI_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Gives a GPU a MIG mode, by a reset if it takes one. After a failure no mode is pending, so that no later reset changes it.
+/// Why a GPU was not reset into its MIG mode.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ResetError {
+    /// `nvidia-smi` is missing, hangs, or fails, as for a GPU that a process has open.
+    #[error("{0}")]
+    Program(#[from] ProgramError),
+    /// It did all, and the mode is as before.
+    #[error("the reset has succeeded, and the MIG mode is as before")]
+    Unchanged,
+}
+
+/// Gives a GPU a MIG mode, by a reset if it takes one. After a failed reset no mode is pending, so that no later one changes it.
 /// Blocks.
 ///
 /// # Errors
 ///
-/// `nvidia-smi` is missing, hangs, or fails, as for a GPU that a process has open.
-pub(crate) fn reset_to_mode(
-    driver_root: &Path,
-    uuid: &str,
-    is_on: bool,
-) -> Result<(), ProgramError> {
-    let done = change(driver_root, uuid, is_on);
-    if done.is_err() {
-        let undone = set_mode(driver_root, uuid, !is_on);
-        if let Err(error) = undone {
-            tracing::warn!(gpu = uuid, %error, "a change of MIG mode waits for a reset");
-        }
+/// See [`ResetError`].
+pub(crate) fn reset_to_mode(driver_root: &Path, uuid: &str, is_on: bool) -> Result<(), ResetError> {
+    set_mode(driver_root, uuid, is_on)?;
+    failpoint::hit("layout.mode-pending");
+    let done = reset(driver_root, uuid, is_on);
+    if done.is_err()
+        && let Err(error) = set_mode(driver_root, uuid, !is_on)
+    {
+        tracing::warn!(gpu = uuid, %error, "a change of MIG mode waits for a reset");
     }
     done
 }
 
-fn change(driver_root: &Path, uuid: &str, is_on: bool) -> Result<(), ProgramError> {
-    set_mode(driver_root, uuid, is_on)?;
-    failpoint::hit("layout.mode-pending");
+fn reset(driver_root: &Path, uuid: &str, is_on: bool) -> Result<(), ResetError> {
     // Some drivers reset an unused GPU by themselves.
-    if !is_current(driver_root, uuid, is_on)? {
-        smi(driver_root, &["--gpu-reset", "-i", uuid])?;
-        failpoint::hit("layout.reset");
+    if is_current(driver_root, uuid, is_on)? {
+        return Ok(());
     }
-    Ok(())
+    smi(driver_root, &["--gpu-reset", "-i", uuid])?;
+    failpoint::hit("layout.reset");
+    if is_current(driver_root, uuid, is_on)? { Ok(()) } else { Err(ResetError::Unchanged) }
 }
 
 fn set_mode(driver_root: &Path, uuid: &str, is_on: bool) -> Result<(), ProgramError> {

@@ -45,6 +45,8 @@ const WITHDRAWAL_TIME: Duration = Duration::from_secs(5);
 const BUSY_INTERVAL: Duration = Duration::from_secs(10);
 /// Delay before a refused change is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
+/// Time for a reset, the end of all calls of the driver before it included.
+const RESET_TIME: Duration = Duration::from_mins(5);
 /// Delay before a refused reset is tried again, for which the driver is closed.
 const RESET_INTERVAL: Duration = Duration::from_mins(5);
 
@@ -378,15 +380,19 @@ impl MigManager {
         let (root, uuid) = (self.config.paths.driver_root_seen.clone(), gpu.uuid.clone());
         let what = format!("GPU {} is reset into its MIG mode", gpu.index);
         let work = move || reset_to_mode(&root, &uuid, is_on);
-        match self.waker.while_closed(what, work).await {
+        let done = tokio::time::timeout(RESET_TIME, self.waker.while_closed(what, work)).await;
+        match done.ok().flatten() {
             Some(Ok(())) => progress.is_changing = true,
             Some(Err(error)) => {
                 // What it had is destroyed.
                 let change = Change { destroyed: Vec::new(), ..change };
                 self.refuse(gpu, change, &error, RESET_INTERVAL, progress);
             }
-            // The agent stops.
-            None => progress.look_in(RETRY_INTERVAL),
+            // The driver is released or gone, or the agent stops. A reset that has not begun is left out.
+            None => {
+                let line = format!("GPU {} waits for its driver, which is closed", gpu.index);
+                progress.wait(line, BUSY_INTERVAL);
+            }
         }
     }
 

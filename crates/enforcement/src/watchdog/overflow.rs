@@ -16,7 +16,7 @@
 //! that are ending do not count: their slots are free, and the driver frees their memory a little later.
 //!
 //! The driver also takes memory that no call asks for: code of modules when a kernel is launched first, stacks, channels. So a share
-//! whose processes all have intact slots may be over by some of it ([`Sample::growth`]). Its allocations are refused then, whatever
+//! whose processes all have intact slots may be over by some of it ([`Sample::tolerated`]). Its allocations are refused then, whatever
 //! its policy, since what no slot contains counts against the limit. It is neither held nor stopped: its memory would never shrink.
 //!
 //! The two polls need not be consecutive. Otherwise a process could free its memory before every second poll and never
@@ -111,10 +111,13 @@ pub(super) struct OverflowState {
     over: u32,
     severe_weight: u32,
     grown: u32,
+    /// Since when it is over by growth alone.
+    grown_since: Option<Duration>,
     /// Since when it is over.
     since: Option<Duration>,
-    /// Consecutive polls below the limit.
+    /// Consecutive polls below the limit, and without anything but growth beyond it.
     below_looks: u32,
+    calm_looks: u32,
     frozen: BTreeSet<Process>,
     /// Whether any container may still be frozen, by this process or an earlier one.
     has_frozen: bool,
@@ -136,8 +139,10 @@ impl OverflowState {
             over: if is_stopped { ACTION_WEIGHT } else { 0 },
             severe_weight: 0,
             grown: 0,
+            grown_since: None,
             since: None,
             below_looks: 0,
+            calm_looks: 0,
             frozen: BTreeSet::new(),
             has_frozen,
             killed: None,
@@ -186,17 +191,18 @@ impl OverflowState {
         let is_over =
             |excused: u64| bytes.saturating_sub(excused) > limit.saturating_add(tolerance);
         // New processes one after another do not extend the excuse.
-        let is_patient =
-            self.since.is_none_or(|since| sample.at.saturating_sub(since) < MAX_EXCESS_DURATION);
+        let is_recent = |since: &Duration| sample.at.saturating_sub(*since) < MAX_EXCESS_DURATION;
+        let is_patient = [self.since, self.grown_since].iter().flatten().all(is_recent);
         let excused = sample.excused(&living, is_patient);
         if is_over(excused) {
-            let bytes = bytes - excused;
-            let growth = sample.growth(&living, is_patient);
-            if is_over(excused.saturating_add(growth)) {
+            let tolerated = sample.tolerated(&living, is_patient).max(excused);
+            if is_over(tolerated) {
+                // Of what is tolerated no process is a victim.
+                let bytes = bytes - tolerated;
                 let is_severe = bytes > limit.saturating_add(tolerance.max(limit / SEVERE_DIVISOR));
                 self.over(sample, &living, bytes, is_severe, &mut actions);
             } else {
-                self.grown(&living, &mut actions);
+                self.grown(sample, &living, is_complete, &mut actions);
             }
         } else {
             // This includes excess within the tolerance: a context never shrinks. The time continues while the sizes of
@@ -230,7 +236,7 @@ impl OverflowState {
         is_severe: bool,
         actions: &mut Vec<Action>,
     ) {
-        self.below_looks = 0;
+        (self.below_looks, self.calm_looks) = (0, 0);
         self.over = weigh(self.over, true);
         self.severe_weight = weigh(self.severe_weight, is_severe);
         let since = *self.since.get_or_insert(sample.at);
@@ -280,12 +286,28 @@ impl OverflowState {
         }
     }
 
-    /// A share that is over by what no call asked for.
-    fn grown(&mut self, living: &[&ProcessUsage], actions: &mut Vec<Action>) {
-        self.below_looks = 0;
+    /// A share that is over by what no call asked for. What was done about more than that is undone.
+    fn grown(
+        &mut self,
+        sample: &Sample,
+        living: &[&ProcessUsage],
+        is_known: bool,
+        actions: &mut Vec<Action>,
+    ) {
         self.over = weigh(self.over, false);
         self.severe_weight = weigh(self.severe_weight, false);
         self.grown = weigh(self.grown, true);
+        self.grown_since.get_or_insert(sample.at);
+        if self.over == 0 {
+            self.since = None;
+        }
+        self.below_looks = 0;
+        if self.is_calm(is_known) {
+            let has_stopped = self.undo(actions);
+            if has_stopped || self.reported > Some(Response::Refused) {
+                self.reported = None;
+            }
+        }
         let response = match self.policy {
             OverflowPolicy::Report => Response::Reported,
             _ => Response::Refused,
@@ -298,6 +320,29 @@ impl OverflowState {
                 has_failed: false,
             }));
         }
+    }
+
+    /// Whether nothing went round the guard for some polls.
+    fn is_calm(&mut self, is_known: bool) -> bool {
+        self.calm_looks = if is_known { self.calm_looks.saturating_add(1) } else { 0 };
+        self.calm_looks >= BELOW_LOOKS
+    }
+
+    /// Lets the share go on. Returns whether anything had stopped it.
+    fn undo(&mut self, actions: &mut Vec<Action>) -> bool {
+        self.killed = None;
+        self.reported_killed.clear();
+        let has_frozen = std::mem::take(&mut self.has_frozen);
+        if has_frozen {
+            self.frozen.clear();
+            actions.push(Action::Thaw);
+        }
+        let is_paused = self.gate == ShareGate::Paused;
+        if is_paused {
+            self.gate = ShareGate::Open;
+            actions.push(Action::Gate(ShareGate::Open));
+        }
+        has_frozen || is_paused
     }
 
     fn freeze(&mut self, living: &[&ProcessUsage], actions: &mut Vec<Action>) {
@@ -345,20 +390,15 @@ impl OverflowState {
         if self.over == 0 && !is_waited_for {
             self.since = None;
         }
+        if self.grown == 0 {
+            self.grown_since = None;
+        }
         self.below_looks = if is_known { self.below_looks.saturating_add(1) } else { 0 };
+        if self.is_calm(is_known) {
+            self.undo(actions);
+        }
         if self.below_looks < BELOW_LOOKS {
             return;
-        }
-        self.killed = None;
-        self.reported_killed.clear();
-        if self.has_frozen {
-            self.has_frozen = false;
-            self.frozen.clear();
-            actions.push(Action::Thaw);
-        }
-        if self.gate == ShareGate::Paused {
-            self.gate = ShareGate::Open;
-            actions.push(Action::Gate(ShareGate::Open));
         }
         if self.reported.take().is_some() {
             actions.push(Action::Notify(Notice::Within));

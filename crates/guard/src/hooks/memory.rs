@@ -18,7 +18,7 @@ hooks! {
             u64::from(bytes),
             || real::cuMemAlloc(pointer, bytes),
             || Some((u64::from(pointer.read()?), u64::from(bytes))),
-            |address| real::cuMemFree(u32::try_from(address).unwrap_or(0)),
+            freed(pointer, |address| real::cuMemFree(u32::try_from(address).unwrap_or(0))),
         )
     }
 
@@ -28,7 +28,7 @@ hooks! {
             bytes as u64,
             || real::cuMemAlloc_v2(pointer, bytes),
             || Some((pointer.read()?, bytes as u64)),
-            real::cuMemFree_v2,
+            freed(pointer, real::cuMemFree_v2),
         )
     }
 
@@ -38,7 +38,7 @@ hooks! {
             rows(u64::from(width), u64::from(height)),
             || real::cuMemAllocPitch(pointer, pitch, width, height, element),
             || Some((u64::from(pointer.read()?), rows(u64::from(pitch.read()?), u64::from(height)))),
-            |address| real::cuMemFree(u32::try_from(address).unwrap_or(0)),
+            freed(pointer, |address| real::cuMemFree(u32::try_from(address).unwrap_or(0))),
         )
     }
 
@@ -48,7 +48,7 @@ hooks! {
             rows(width as u64, height as u64),
             || real::cuMemAllocPitch_v2(pointer, pitch, width, height, element),
             || Some((pointer.read()?, rows(pitch.read()? as u64, height as u64))),
-            real::cuMemFree_v2,
+            freed(pointer, real::cuMemFree_v2),
         )
     }
 
@@ -58,7 +58,7 @@ hooks! {
             bytes as u64,
             || real::cuMemAllocManaged(pointer, bytes, flags),
             || Some((pointer.read()?, bytes as u64)),
-            real::cuMemFree_v2,
+            freed(pointer, real::cuMemFree_v2),
         )
     }
 
@@ -87,6 +87,17 @@ fn allocate(
     let result = || result().map(|(address, bytes)| (address, slabs::large_bytes(bytes)));
     let bytes = slabs::large_bytes(bytes);
     Allocation { kind: EntryKind::Memory, bytes, make, result, undo }.run()
+}
+
+/// Frees memory again that the program does not get: its pointer is as before the call.
+fn freed<T: Copy>(pointer: Out<T>, free: impl Fn(Pointer) -> Status) -> impl Fn(Pointer) -> Status {
+    let before = pointer.read();
+    move |address| {
+        if let Some(before) = before {
+            pointer.put(before);
+        }
+        free(address)
+    }
 }
 
 /// Bytes of rows, with the width rounded to the driver's minimum.

@@ -77,7 +77,8 @@ fn pending_bytes() -> u64 {
     if let (true, Ok(process)) = (LAST_ID.load(Ordering::Relaxed) > 0, process::get()) {
         process.table.each(|kind, _, entry| {
             if kind == EntryKind::Freed {
-                bytes += entry.charge.bytes();
+                // A piece of a slab has no charge of its own.
+                bytes += entry.charge.bytes().max(1);
             }
         });
     }

@@ -4,10 +4,10 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::cuda::{Device, Opaque, Status};
 use crate::driver::call;
-use crate::hooks::context::real as context_calls;
 use crate::platform::ffi::Out;
 use crate::process::Process;
 use crate::tracking::account::{self, Charge};
+use crate::tracking::allocation;
 use crate::tracking::table::{Entry, EntryKind};
 use crate::tracking::{graph_memory, pools};
 
@@ -36,6 +36,7 @@ impl Process {
 
     /// Charges the primary context of a GPU, unless it is charged already.
     pub(crate) fn reserve_primary(&self, device: Device) -> Result<(), Status> {
+        self.discover_primary(device);
         let Some(primary) = self.primary(device) else { return Ok(()) };
         if primary.charge.load(Ordering::Acquire) != 0 {
             return Ok(());
@@ -55,7 +56,22 @@ impl Process {
             && primary.charge.load(Ordering::Acquire) == 0
             && is_active(device) == Some(true)
         {
-            primary.discover(device);
+            self.charge_discovered(primary, device);
+        }
+    }
+
+    /// Charges a primary context that is active, and learns its handle: it is this thread's, unless that is one of the program's own.
+    #[cold]
+    fn charge_discovered(&self, primary: &Primary, device: Device) {
+        let current = allocation::context();
+        let is_own = |kind| self.table.change(kind, current as u64, |_| ()).is_some();
+        if current != 0 && !is_own(EntryKind::Context) && !is_own(EntryKind::GreenContext) {
+            primary.handle.store(current, Ordering::Relaxed);
+        }
+        primary.recount(device);
+        // Another thread may have ended it in between.
+        if is_active(device) == Some(false) {
+            primary.release();
         }
     }
 
@@ -176,18 +192,6 @@ impl Primary {
             // Another thread has charged it.
             Err(_) => account::release(charge),
         }
-    }
-
-    /// Charges a context that exists already, and learns its handle.
-    #[cold]
-    fn discover(&self, device: Device) {
-        let mut handle = 0;
-        // It is active, so this only counts a reference.
-        if context_calls::cuDevicePrimaryCtxRetain(Out::to(&mut handle), device).is_success() {
-            context_calls::cuDevicePrimaryCtxRelease_v2(device);
-            self.handle.store(handle, Ordering::Relaxed);
-        }
-        self.recount(device);
     }
 
     /// Charges a context that exists already.

@@ -5,6 +5,8 @@
 //! knows whether it needs a new one. Close to the limit, where no slab fits any more, a piece may still fit in a slab that is there: the
 //! call is made all the same, and undone if the driver took a new slab.
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
 use octavo_guard_abi::charge::{PHYSICAL_GRANULE, rounded};
 
 use crate::cuda::{Device, Opaque, Status};
@@ -24,6 +26,10 @@ pub(crate) const MAX_PIECE_BYTES: u64 = 1 << 20;
 const SLAB_WORD: usize = 0;
 /// Word in the entry of a slab: the number of its pieces.
 const PIECES_WORD: usize = 0;
+/// Word in the entries of both: which of the slabs that were at this address it is.
+const GENERATION_WORD: usize = 1;
+
+static LAST_GENERATION: AtomicU64 = AtomicU64::new(0);
 
 /// Bytes that are charged for an allocation that is no piece.
 pub(crate) fn large_bytes(bytes: u64) -> u64 {
@@ -40,12 +46,12 @@ pub(crate) struct Piece<M, K, U> {
     pub(crate) undo: U,
 }
 
-/// What became of a piece.
+/// What became of a piece, with the generation of its slab.
 enum Joined {
     /// It is the first of its slab, which has the charge.
-    First,
+    First(u64),
     /// Its slab is charged already.
-    Another,
+    Another(u64),
     /// Its slab is new, and there was no charge for it.
     Uncharged,
 }
@@ -106,15 +112,18 @@ where
             entry.charge = charge;
         } else {
             let slab = address / SLAB_BYTES;
-            match join(process, slab, context, advance) {
-                Ok(Joined::First) => {}
-                Ok(Joined::Another) => release(),
+            entry.extra[GENERATION_WORD] = match join(process, slab, context, advance) {
+                Ok(Joined::First(generation)) => generation,
+                Ok(Joined::Another(generation)) => {
+                    release();
+                    generation
+                }
                 Ok(Joined::Uncharged) => return undo(Status::OUT_OF_MEMORY),
                 Err(TableFull) => {
                     release();
                     return undo(Status::OUT_OF_MEMORY);
                 }
-            }
+            };
             entry.extra[SLAB_WORD] = slab + 1;
         }
         let Ok(old) = process.table.insert(EntryKind::Memory, address, entry) else {
@@ -138,7 +147,8 @@ fn join(
 ) -> Result<Joined, TableFull> {
     let table = &process.table;
     loop {
-        let empty = Entry { charge: Charge::NONE, context, extra: [0; 2] };
+        let generation = LAST_GENERATION.fetch_add(1, Ordering::Relaxed) + 1;
+        let empty = Entry { charge: Charge::NONE, context, extra: [0, generation] };
         table.or_insert(EntryKind::Slab, slab, empty)?;
         let joined = table.change(EntryKind::Slab, slab, |entry| {
             let is_new = entry.extra[PIECES_WORD] == 0;
@@ -147,7 +157,8 @@ fn join(
                 entry.charge = charge;
             }
             entry.extra[PIECES_WORD] += 1;
-            if is_new { Joined::First } else { Joined::Another }
+            let generation = entry.extra[GENERATION_WORD];
+            if is_new { Joined::First(generation) } else { Joined::Another(generation) }
         });
         match joined {
             Some(Joined::Uncharged) => {
@@ -167,8 +178,11 @@ pub(crate) fn release_memory(entry: Entry) {
     let (Some(slab), Ok(process)) = (entry.extra[SLAB_WORD].checked_sub(1), process::get()) else {
         return;
     };
-    process.table.change(EntryKind::Slab, slab, |entry| {
-        entry.extra[PIECES_WORD] = entry.extra[PIECES_WORD].saturating_sub(1);
+    process.table.change(EntryKind::Slab, slab, |of_slab| {
+        // The slab of a piece may have ended with its context, and another be at its address.
+        if of_slab.extra[GENERATION_WORD] == entry.extra[GENERATION_WORD] {
+            of_slab.extra[PIECES_WORD] = of_slab.extra[PIECES_WORD].saturating_sub(1);
+        }
     });
     remove_if_empty(process, slab);
 }

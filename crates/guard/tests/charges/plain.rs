@@ -119,3 +119,17 @@ fn threads_that_allocate_pieces_are_counted_exactly() {
     });
     assert_eq!((cuda.counted(), cuda.used()), (0, 0));
 }
+
+#[test]
+fn pieces_whose_free_is_pending_are_waited_for() {
+    let cuda = inside!(GIB);
+    let stream = cuda.stream();
+    let mut all = Vec::new();
+    while let Ok(address) = cuda.allocate(MIB) {
+        all.push(address);
+    }
+    for address in all {
+        assert_eq!(cuda.free_async(address, stream), 0);
+    }
+    assert!(cuda.allocate(256 * MIB).is_ok());
+}

@@ -45,6 +45,8 @@ int main(void) {
   const size_t block = (size_t)64 << 20;
   size_t free_bytes = 0, total = 0;
   int version = 0;
+  /* A hang ends the program, and the test. */
+  alarm(120);
   CHECK(cudaRuntimeGetVersion(&version));
   step("version", (size_t)version);
   CHECK(cudaMemGetInfo(&free_bytes, &total));

@@ -23,7 +23,7 @@ pub(in crate::watchdog) struct ProcessUsage {
     pub(in crate::watchdog) slot_bytes: Option<u64>,
     /// Bytes for contexts, included in `slot_bytes`.
     pub(in crate::watchdog) context_bytes: u64,
-    /// Whether it has called functions that its guard does not know.
+    /// Whether it has looked up or called functions that its guard does not know.
     pub(in crate::watchdog) has_unknown: bool,
     /// Whether it started so recently that the size of its context was not fed back yet.
     pub(in crate::watchdog) is_new: bool,
@@ -86,17 +86,19 @@ impl Sample {
         if used.has_counted_context() { surplus } else { 0 }
     }
 
-    /// Memory that the driver may have taken for processes without a call that asked for it, beyond [`Self::excused`]. Of a process
+    /// What is excused, and memory that the driver may have taken for processes without a call that asked for it. Of a process
     /// that goes round its guard it is none, as far as can be seen.
-    pub(super) fn growth(&self, living: &[&ProcessUsage], with_new: bool) -> u64 {
+    pub(super) fn tolerated(&self, living: &[&ProcessUsage], with_new: bool) -> u64 {
         if self.slots_bytes.is_err() {
-            return 0;
+            return self.excused(living, with_new);
         }
-        let most = MIN_GROWTH_BYTES.max(self.limit_bytes / GROWTH_DIVISOR);
+        let most =
+            MIN_GROWTH_BYTES.max(self.limit_bytes / GROWTH_DIVISOR).min(self.limit_bytes / 2);
         self.bounded(living.iter().map(|used| {
-            let growth = used.unaccounted() - self.surplus(used, with_new);
+            let surplus = self.surplus(used, with_new);
+            let growth = (used.unaccounted() - surplus).min(most);
             let is_intact = used.has_counted_context() && !used.has_unknown;
-            if is_intact { growth.min(most) } else { 0 }
+            surplus + if is_intact { growth } else { 0 }
         }))
     }
 

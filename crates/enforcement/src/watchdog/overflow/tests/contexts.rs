@@ -82,6 +82,8 @@ fn who_may_go_round_the_guard_has_no_such_growth() {
         };
         let all: Vec<String> = (0..6).map(|_| step()).collect();
         assert!(all.join(" ").contains("kill"), "{what}: {all:?}");
+        let has_other = what.starts_with("another");
+        assert!(!has_other || all.join(" ").contains("kill 2, "), "the other one alone: {all:?}");
     }
 }
 
@@ -145,4 +147,25 @@ fn who_has_no_context_in_its_slot_is_excused_nothing() {
     };
     assert_eq!(words(&overflow.step(&look(0))), "");
     assert_eq!(words(&overflow.step(&look(200))), "Paused, kill 2, tell kill");
+}
+
+#[test]
+fn a_share_that_was_stopped_goes_on_when_only_growth_is_left() {
+    let with_rogue = |at| {
+        let mut sample = grown(at, 400);
+        sample.processes.as_mut().unwrap().push(used(2, 600, None));
+        sample
+    };
+    for (policy, stopped, go_on) in [
+        (OverflowPolicy::Kill, "Paused, kill 2, tell kill", "Open, tell refuse"),
+        (OverflowPolicy::Freeze, "Paused, freeze 1+2, tell freeze", "thaw, Open, tell refuse"),
+    ] {
+        let mut overflow = overflow(policy);
+        let all: Vec<String> =
+            (0..6).map(|look| words(&overflow.step(&with_rogue(look * 200)))).collect();
+        assert!(all.join("; ").contains(stopped.trim_start_matches("Paused, ")), "{all:?}");
+        assert_eq!(words(&overflow.step(&grown(1200, 400))), "");
+        assert_eq!(words(&overflow.step(&grown(1400, 400))), go_on, "{policy:?}");
+        assert_eq!(overflow.gate(), ShareGate::Open);
+    }
 }
