@@ -49,11 +49,6 @@ const MAX_FAILED_READS: u32 = 2;
 const RELEASE_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Interval between attempts to open the driver.
 const REOPEN_INTERVAL: Duration = Duration::from_secs(2);
-/// Timeout for running calls to a driver that is being closed, and its poll interval. Hanging calls must not leave the
-/// node without a driver.
-const DRIVER_CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
-const DRIVER_CLOSE_POLL_INTERVAL: Duration = Duration::from_millis(20);
-
 /// Opens the driver; called again until it succeeds.
 pub(crate) type Opener = Box<dyn Fn() -> Result<Arc<dyn Driver>, DriverError> + Send>;
 
@@ -149,20 +144,6 @@ impl Monitor {
                 (work.run)();
             }
         }
-    }
-
-    /// Closes the driver after all calls have ended: two driver releases conflict with each other. Returns whether it is closed.
-    fn close(&self, driver: Arc<dyn Driver>) -> bool {
-        let (open, until) = (Arc::downgrade(&driver), Instant::now() + DRIVER_CLOSE_TIMEOUT);
-        drop(driver);
-        while open.strong_count() > 0 && !self.stop.is_cancelled() {
-            if Instant::now() >= until {
-                tracing::warn!(node = %self.node, "a call hangs in the old driver; the new one is opened without waiting for it");
-                return false;
-            }
-            thread::sleep(DRIVER_CLOSE_POLL_INTERVAL);
-        }
-        open.strong_count() == 0
     }
 
     /// Follows the GPUs until `stop`, until the driver as a whole stops answering, or until something is to be done while it is closed.

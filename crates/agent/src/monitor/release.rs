@@ -1,9 +1,10 @@
-//! Releasing the driver: nothing of it is open while a label of the node says so.
+//! Closing the driver, and releasing it: nothing of it is open while a label of the node says so.
 
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use octavo_gpu::DriverHandle;
+use octavo_gpu::{Driver, DriverHandle};
 
 use super::{Monitor, RELEASE_CHECK_INTERVAL, now};
 
@@ -11,7 +12,26 @@ use super::{Monitor, RELEASE_CHECK_INTERVAL, now};
 const SETTINGS_TIMEOUT: Duration = Duration::from_secs(5);
 const SETTINGS_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
+/// Timeout for running calls to a driver that is being closed, and its poll interval. Hanging calls must not leave the
+/// node without a driver.
+const DRIVER_CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
+const DRIVER_CLOSE_POLL_INTERVAL: Duration = Duration::from_millis(20);
+
 impl Monitor {
+    /// Closes the driver after all calls have ended: two driver releases conflict with each other. Returns whether it is closed.
+    pub(super) fn close(&self, driver: Arc<dyn Driver>) -> bool {
+        let (open, until) = (Arc::downgrade(&driver), Instant::now() + DRIVER_CLOSE_TIMEOUT);
+        drop(driver);
+        while open.strong_count() > 0 && !self.stop.is_cancelled() {
+            if Instant::now() >= until {
+                tracing::warn!(node = %self.node, "a call hangs in the old driver; the new one is opened without waiting for it");
+                return false;
+            }
+            thread::sleep(DRIVER_CLOSE_POLL_INTERVAL);
+        }
+        open.strong_count() == 0
+    }
+
     /// Waits until the node's settings were read, for a time at most: without the API server the GPUs are read, too.
     pub(super) fn await_settings(&self) {
         let until = Instant::now() + SETTINGS_TIMEOUT;
