@@ -22,7 +22,7 @@ pub(super) struct Refused {
 }
 
 /// Typos, wrong types and values that would only fail on the node.
-pub(super) const REFUSED: [Refused; 55] = [
+pub(super) const REFUSED: [Refused; 56] = [
     set("agnet.enabled=true", "additional properties 'agnet' not allowed"),
     set("agent.tolerations[0].kye=x", "additional properties 'kye' not allowed"),
     set("imagePullSecrets[0]=x", "'/imagePullSecrets/0': got string, want object"),
@@ -32,6 +32,7 @@ pub(super) const REFUSED: [Refused; 55] = [
     ),
     set("agent.owner=two words", "'/agent/owner': 'two words' does not match"),
     set("agent.migManager.config.name=a", "agent.migManager.enabled is false"),
+    set("agent.migManager.reset=node", "/agent/migManager/reset"),
     set(
         "agent.migManager.enabled=true,agent.migManager.config.layouts.a={}",
         "/agent/migManager/config/layouts/a/0': got string",
@@ -228,6 +229,7 @@ owner: \"octavo\"
 mode: device-plugin
 featureLabels: config
 migManager: true
+migReset: none
 migConfigFile: /etc/octavo-mig/config.yaml
 devicePlugin:
   configFolder: /etc/octavo-device-plugin
