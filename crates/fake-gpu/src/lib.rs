@@ -20,6 +20,7 @@
 
 mod blocks;
 mod clock;
+pub mod contexts;
 pub mod driver_client;
 pub mod fabric;
 mod file;
