@@ -162,6 +162,11 @@ impl Account {
         self.activity.is_waiting || self.activity.running > 0 || (self.is_free && self.is_holding())
     }
 
+    /// How long it has neither run nor waited.
+    pub(crate) fn quiet(&self, now: u64) -> u64 {
+        self.last_active.map_or(u64::MAX, |active| now.saturating_sub(active))
+    }
+
     pub(crate) fn is_holding(&self) -> bool {
         matches!(self.phase, Phase::Holding { .. })
     }

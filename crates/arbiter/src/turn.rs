@@ -68,10 +68,13 @@ impl<K: Ord + Clone> Arbiter<K> {
         for account in self.shares.values_mut() {
             let is_dead = account.activity.processes == 0;
             let is_drained = account.activity.is_drained && account.activity.running == 0;
+            // With a limit its use must be seen, so it does not hold a lease that it does not use.
+            let is_unused = account.terms.limit.is_some()
+                && account.quiet(now) >= self.settings.best_effort_after;
             match account.phase {
                 Phase::Draining { .. } if is_dead || is_drained => account.phase = Phase::Stopped,
                 Phase::Holding { .. } if is_dead => account.phase = Phase::Stopped,
-                Phase::Holding { .. } if account.is_throttled => {
+                Phase::Holding { .. } if account.is_throttled || is_unused => {
                     account.phase = Phase::Draining { since: now };
                 }
                 _ => {}
@@ -82,7 +85,7 @@ impl<K: Ord + Clone> Arbiter<K> {
         let settings = self.settings;
         for account in self.shares.values_mut() {
             let Phase::Holding { since } = account.phase else { continue };
-            let quiet = account.last_active.map_or(u64::MAX, |active| now.saturating_sub(active));
+            let quiet = account.quiet(now);
             let has_had_turn = now.saturating_sub(since) >= settings.quantum(account.terms.class);
             let ends = match rank(&next).cmp(&rank(account)) {
                 Ordering::Greater => true,
@@ -200,7 +203,7 @@ impl<K: Ord + Clone> Arbiter<K> {
         let needs_look = |account: &Account| {
             matches!(account.phase, Phase::Draining { .. })
                 || (waits(account) && !account.is_holding())
-                || (account.is_active() && account.terms.limit.is_some())
+                || (account.is_holding() && account.terms.limit.is_some())
         };
         if self.shares.values().any(needs_look) {
             let holder = self.shares.values().find(|account| account.is_holding());
