@@ -97,6 +97,7 @@ cgroupRoot: /host/sys/fs/cgroup
 shareTmpfs: true
 gpuShares: {{ .Values.agent.gpuShares | toString | quote }}
 memoryEnforcement: {{ .Values.agent.memoryEnforcement | quote }}
+timeEnforcement: {{ .Values.agent.timeEnforcement | quote }}
 minOverflowPolicy: {{ .Values.agent.minOverflowPolicy }}
 watchInterval: {{ .Values.agent.watchInterval | quote }}
 {{- with .Values.agent.mounts }}

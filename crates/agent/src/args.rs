@@ -12,7 +12,7 @@ use octavo_node::HostMount;
 
 use crate::config::{
     DynamicMig, FeatureLabels, GpuShares, ImexFile, MigReset, Mode, NodeFile, Owner,
-    RenamedSetting, WatchInterval,
+    RenamedSetting, TimeEnforcement, WatchInterval,
 };
 
 /// Arguments of `octavo agent`.
@@ -177,6 +177,10 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "BACKEND")]
     memory_enforcement: Option<MemoryEnforcement>,
 
+    /// How shares are held to their part of a GPU's time: off, or leases for processes with a guard [default: off]
+    #[arg(long, value_name = "ENFORCEMENT")]
+    time_enforcement: Option<TimeEnforcement>,
+
     /// The weakest overflow policy that a share can have: Report, Hold, Freeze or Kill [default: Kill]
     #[arg(long, value_name = "POLICY")]
     min_overflow_policy: Option<OverflowPolicy>,
@@ -280,6 +284,7 @@ impl NodeArgs {
             cgroup_root,
             gpu_shares,
             memory_enforcement,
+            time_enforcement,
             min_overflow_policy,
             wall: _,
             mounts,
@@ -319,6 +324,7 @@ impl NodeArgs {
             cgroup_root,
             gpu_shares,
             memory_enforcement,
+            time_enforcement,
             min_overflow_policy,
             wall: None,
             mounts: (!mounts.is_empty()).then_some(mounts),

@@ -73,7 +73,7 @@ pub use reader::{
     AllocatedClaim, AllocatedDevice, Allocation, ClaimReader, KubeReader, ReadError, claim_of,
 };
 pub use report::{
-    Fact, KubeReporter, MigFact, ReportWorker, ReportedDevice, Reporter, SilentReporter,
+    Fact, KubeReporter, MigFact, ReportWorker, ReportedDevice, Reporter, SilentReporter, TimeFact,
 };
 
 /// The claims of a node. Cheap to clone; clones share their state.
@@ -271,6 +271,11 @@ impl Claims {
     /// the driver's capabilities.
     pub fn set_memory_enforcement(&self, setting: MemoryEnforcement) {
         self.inner.set_memory_enforcement(setting);
+    }
+
+    /// Takes whether processes with a guard have leases of GPU time, for the conditions of shares.
+    pub fn set_has_leases(&self, has_leases: bool) {
+        self.inner.set_has_leases(has_leases);
     }
 
     /// Sets the weakest overflow policy that a share can have. A stricter setting applies to prepared shares, too. The

@@ -11,6 +11,7 @@ mod imex;
 mod mig_reset;
 mod owner;
 mod renamed_setting;
+mod time_enforcement;
 mod watch_interval;
 
 use std::fs;
@@ -35,6 +36,7 @@ pub use imex::{Imex, ImexError, ImexFile};
 pub use mig_reset::{MigReset, MigResetError};
 pub use owner::{Owner, OwnerError};
 pub use renamed_setting::RenamedSetting;
+pub use time_enforcement::{TimeEnforcement, TimeEnforcementError};
 pub use watch_interval::{WatchInterval, WatchIntervalError};
 
 /// Settings of one node, as in its config file. Absent settings have the defaults of a real node.
@@ -96,6 +98,8 @@ pub struct NodeFile {
     pub gpu_shares: Option<GpuShares>,
     /// Memory enforcement of shares. Default `auto`.
     pub memory_enforcement: Option<MemoryEnforcement>,
+    /// How shares are held to their part of a GPU's time. Default `off`.
+    pub time_enforcement: Option<TimeEnforcement>,
     /// The weakest overflow policy that a share can have. Default `Kill`.
     pub min_overflow_policy: Option<OverflowPolicy>,
     /// The former name of `memoryEnforcement`. Reading it is an error that names the new one.
@@ -145,6 +149,8 @@ pub struct NodeConfig {
     pub gpu_shares: GpuShares,
     /// Memory enforcement of shares prepared from now on.
     pub memory_enforcement: MemoryEnforcement,
+    /// How shares are held to their part of a GPU's time.
+    pub time_enforcement: TimeEnforcement,
     /// The weakest overflow policy that a share can have. A share's weaker one has no effect.
     pub min_overflow_policy: OverflowPolicy,
     /// Interval between checks of shares, while there are any.
@@ -278,6 +284,7 @@ impl NodeFile {
             cgroup_root: self.cgroup_root.or(other.cgroup_root),
             gpu_shares: self.gpu_shares.or(other.gpu_shares),
             memory_enforcement: self.memory_enforcement.or(other.memory_enforcement),
+            time_enforcement: self.time_enforcement.or(other.time_enforcement),
             min_overflow_policy: self.min_overflow_policy.or(other.min_overflow_policy),
             wall: self.wall.or(other.wall),
             mounts: self.mounts.or(other.mounts),
@@ -345,6 +352,7 @@ impl NodeFile {
             mig_manager,
             gpu_shares: self.gpu_shares.unwrap_or_default(),
             memory_enforcement: self.memory_enforcement.unwrap_or_default(),
+            time_enforcement: self.time_enforcement.unwrap_or_default(),
             min_overflow_policy: self.min_overflow_policy.unwrap_or_default(),
             watch_interval: self.watch_interval.unwrap_or_default(),
             compute_domains,

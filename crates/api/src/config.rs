@@ -4,6 +4,7 @@
 //! Decoding is strict: an unknown field, kind or value is an error that names its field, since an ignored misspelt
 //! limit would be no limit. The caller passes a function for quantities, so this crate needs only whole bytes.
 
+mod compute;
 mod decode;
 mod device_nodes;
 mod resolve;
@@ -15,6 +16,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+pub use compute::{ComputePart, ComputePartError};
 pub use decode::decode;
 pub use device_nodes::DeviceNodesConfig;
 pub use resolve::{

@@ -177,6 +177,14 @@ pub const CONDITION_READY: &str = "Ready";
 /// Condition on `claim.status.devices[]` of a share: whether memory enforcement limits its containers.
 pub const CONDITION_ENFORCED: &str = "Enforced";
 
+/// Condition on `claim.status.devices[]` of a share: whether its containers are held to their part of the GPU's time.
+pub const CONDITION_TIME_ENFORCED: &str = "TimeEnforced";
+
+/// Reason of [`CONDITION_TIME_ENFORCED`]: processes need leases of the agent.
+pub const REASON_LEASES: &str = "Leases";
+/// Reason of [`CONDITION_TIME_ENFORCED`] with status `False`: the driver divides the time.
+pub const REASON_TIME_NOT_ENFORCED: &str = "TimeNotEnforced";
+
 /// Condition on `claim.status.devices[]` of a share: whether its containers exceeded the share's memory.
 pub const CONDITION_OVERFLOW: &str = "MemoryOverflow";
 

@@ -3,6 +3,7 @@
 //! ```text
 //! backend   what a container gets so that it cannot exceed its share: the guard, or the driver's own limits
 //! share     what a share may have, and its files on the host and in containers
+//! gpu_time  gives the processes of shares leases of GPU time
 //! watchdog  compares the driver's memory counts with the shares, and acts on those that exceed theirs
 //! process   processes of containers: freeze, thaw, kill
 //! release   removes the files of a share at its end
@@ -12,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod backend;
+mod gpu_time;
 pub mod metrics;
 mod process;
 mod release;

@@ -1,13 +1,18 @@
 //! Metrics of shares and memory enforcement. A share's series are removed with the share, which bounds their number.
 
+mod time;
+
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
+pub use octavo_arbiter::ShareTime;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
+
+use time::TimeMetrics;
 
 /// Labels of a share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -87,6 +92,7 @@ pub struct EnforcementMetrics {
     refused: Family<ShareLabels, Counter>,
     unknown: Family<ShareLabels, Counter>,
     overflows: Family<OverflowLabels, Counter>,
+    time: TimeMetrics,
     foreign: Family<GpuLabels, Gauge>,
     hanging: Family<NodeLabels, Gauge>,
     blind: Family<BlindLabels, Gauge>,
@@ -164,6 +170,7 @@ impl EnforcementMetrics {
             "1 for each GPU with shares on which bypassing allocations are not detected, with the reason",
             metrics.blind.clone(),
         );
+        metrics.time.register(registry);
         metrics
     }
 
@@ -190,6 +197,11 @@ impl EnforcementMetrics {
         self.unknown.get_or_create(share).inc_by(unknown);
     }
 
+    /// Sets the GPU time that a share has had.
+    pub fn set_time(&self, share: &ShareLabels, time: ShareTime) {
+        self.time.set(share, time);
+    }
+
     /// Counts a response to an overflow.
     pub fn overflow(&self, share: &ShareLabels, action: &'static str) {
         self.overflows.get_or_create(&share.with(action)).inc();
@@ -209,6 +221,7 @@ impl EnforcementMetrics {
         for family in gauges {
             family.remove(share);
         }
+        self.time.remove(share);
         self.refused.remove(share);
         self.unknown.remove(share);
         for action in ACTIONS {

@@ -40,6 +40,8 @@ pub struct ActiveShare {
     pub memory_bytes: u64,
     /// Guaranteed compute time in thousandths of a percent; 0 means no guarantee.
     pub compute_milli_percent: u32,
+    /// Compute time that it never exceeds, in thousandths of a percent; `None` means no limit.
+    pub compute_limit: Option<u32>,
     /// Action on containers that exceed the share.
     pub overflow: OverflowPolicy,
     /// Action on driver functions unknown to the guard.

@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! /run/octavo-share/<name>/   the share's run root; locked by the commands that use it
+//! /run/octavo-share/.leases   locked by the command that gives leases of GPU time
 //! ```
 //!
 //! No agent monitors the share. Programs that bypass the guard are not stopped, and memory that the driver takes beyond
@@ -14,6 +15,7 @@
 
 mod namespace;
 mod share;
+mod time;
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -22,6 +24,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::Context;
+use octavo_api::config::{ComputePart, ShareClass};
 use octavo_dra::Quantity;
 
 use share::StandaloneShare;
@@ -44,9 +47,12 @@ driver is not fed back: the code of loaded modules, and contexts beyond the 256 
 the driver may count some hundred MiB more than the share for each process. Allocations that bypass the guard are not
 stopped, and GpuShareConfig has no effect.
 
+GPU time is divided among all shares of the machine that such commands use. One of the commands gives the leases.
+
 Examples:
   octavo share run --memory 20Gi -- python train.py
-  octavo share run --memory 10Gi --name team -- octavo probe    several commands, one share")]
+  octavo share run --memory 10Gi --name team -- octavo probe    several commands, one share
+  octavo share run --memory 10Gi --compute 30% -- octavo probe --busy 10")]
     Run(RunArgs),
 
     /// Print the driver functions that the guard wraps
@@ -59,6 +65,18 @@ pub(crate) struct RunArgs {
     /// Memory of the share
     #[arg(long, value_name = "QUANTITY")]
     pub(crate) memory: Quantity,
+
+    /// Part of the GPU's time while other shares want it, as in 30% or 12.5% [default: what others leave]
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) compute: Option<ComputePart>,
+
+    /// Part of the GPU's time that the share never exceeds [default: none]
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) compute_limit: Option<ComputePart>,
+
+    /// Who goes first on the GPU: latency-critical, normal or best-effort
+    #[arg(long, value_name = "CLASS", default_value = "normal", value_parser = time::class)]
+    pub(crate) class: ShareClass,
 
     /// Which GPU, by its number in the driver's list
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
@@ -96,6 +114,7 @@ pub fn run(args: &ShareArgs) -> anyhow::Result<ExitCode> {
 fn run_command(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let share = StandaloneShare::prepare(args)?;
     namespace::enter(&share)?;
+    time::give_leases().context("giving leases of GPU time")?;
     let (program, rest) = args.command.split_first().context("there is no command to run")?;
     let status = Command::new(program)
         .args(rest)

@@ -12,7 +12,8 @@
 //! The guard refuses allocations beyond the limit; the watchdog detects those that bypass it. Bytes that the driver
 //! counts but no slot contains are written beside the limit (*untracked*), so that the next allocation is refused. A
 //! share that still exceeds its limit is held, and then stopped according to its policy. The driver is polled every
-//! [`WatchedNode::interval`] while there are shares, and never otherwise.
+//! [`WatchedNode::interval`] while there are shares, and never otherwise. Guards that ask for leases of GPU time get them on
+//! the same sockets, if the node gives any.
 //!
 //! State that must survive the agent is in the share's folder: the gate in `limits`, frozen cgroups in `frozen`. A
 //! restarted agent continues from there, and guards connect to its new sockets.
@@ -21,7 +22,7 @@ mod actuator;
 mod consumers;
 mod context_size;
 mod driver_poll;
-mod guards;
+pub(crate) mod guards;
 mod identity;
 mod monitored_share;
 mod notify;
@@ -41,6 +42,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::TaskTracker;
 
+use crate::gpu_time::GpuTime;
 use crate::metrics::EnforcementMetrics;
 use crate::process::proc::Proc;
 use crate::share::{ActiveShare, ShareReports};
@@ -62,9 +64,17 @@ pub async fn watch(
     let (consumers, reader) = ClaimConsumers::new();
     let reading = reader.run(client.clone());
     let (notifier, worker) = Notifier::new(reports, client, watched.name.clone(), events);
-    let dependencies =
-        Dependencies { watched, metrics, notifier, consumers: Arc::new(consumers), tasks };
+    let gpu_time = if watched.has_time_leases { start_leases(&watched.name) } else { None };
+    let consumers = Arc::new(consumers);
+    let dependencies = Dependencies { watched, metrics, notifier, consumers, gpu_time, tasks };
     tokio::join!(Watchdog::new(dependencies).run(), worker.run(), reading);
+}
+
+/// Starts the thread that gives leases. Without it shares have their memory only, as they do without the setting.
+fn start_leases(node: &str) -> Option<Arc<GpuTime>> {
+    let started = GpuTime::start();
+    let what = "there are no leases of GPU time: their thread cannot be started";
+    started.inspect_err(|error| tracing::error!(node, %error, "{what}")).ok()
 }
 
 /// A node and its shares.
@@ -75,6 +85,8 @@ pub struct WatchedNode {
     pub cgroup_root: PathBuf,
     /// How often the driver is polled while there are shares.
     pub interval: Duration,
+    /// Whether processes have leases of GPU time.
+    pub has_time_leases: bool,
     /// The shares.
     pub shares: watch::Receiver<Arc<[ActiveShare]>>,
     /// Gives the driver that is open now.
@@ -97,6 +109,8 @@ struct Dependencies {
     metrics: Arc<EnforcementMetrics>,
     notifier: Arc<dyn Notify>,
     consumers: Arc<ClaimConsumers>,
+    /// Gives leases, if it could be started.
+    gpu_time: Option<Arc<GpuTime>>,
     /// Tasks of the agent's active period. Tasks that write files are awaited at its end.
     tasks: TaskTracker,
 }
@@ -156,7 +170,8 @@ impl Watchdog {
 
     /// Runs work on the reconciler on a thread that may block.
     async fn with_reconciler(&mut self, work: impl FnOnce(&mut ShareReconciler) + Send + 'static) {
-        let Dependencies { watched, metrics, notifier, consumers, .. } = &self.dependencies;
+        let Dependencies { watched, metrics, notifier, consumers, gpu_time, .. } =
+            &self.dependencies;
         let (node, cgroup_root) = (&watched.name, &watched.cgroup_root);
         // The agent's own `/proc`, whatever the node's proc root is: the driver's pids are in its namespace.
         let proc = Proc::new("/proc".into());
@@ -169,6 +184,7 @@ impl Watchdog {
                 Arc::clone(metrics),
                 Arc::clone(notifier),
                 consumers,
+                gpu_time.clone(),
             )
         };
         let mut reconciler = self.reconciler.take().unwrap_or_else(make);

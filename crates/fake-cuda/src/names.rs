@@ -74,7 +74,7 @@ const LISTS: [&[Export]; 31] = [
 
 /// Functions that are newer than their version number tells: otherwise 1 is as old as CUDA, and 2
 /// as CUDA 3.2.
-const SINCE: [(&str, i32); 79] = [
+const SINCE: [(&str, i32); 83] = [
     ("cuArrayGetMemoryRequirements", 11060),
     ("cuCtxCreate_v3", 11040),
     ("cuCtxCreate_v4", 12050),
@@ -153,6 +153,10 @@ const SINCE: [(&str, i32); 79] = [
     ("cuStreamGetCaptureInfo_v3", 12030),
     ("cuStreamGetCtx", 9020),
     ("cuStreamGetCtx_v2", 12050),
+    ("cuStreamWriteValue32", 8000),
+    ("cuStreamWriteValue32_v2", 11070),
+    ("cuStreamWriteValue64", 9000),
+    ("cuStreamWriteValue64_v2", 11070),
     ("cuThreadExchangeStreamCaptureMode", 10010),
 ];
 

@@ -1,5 +1,5 @@
 //! The contract between the guard in a container and the agent of its node: two files and a socket
-//! per share, and the ledger in one of the files.
+//! per share, the ledger in one of the files, and a page of memory per process.
 //!
 //! ```text
 //! host       <run root>/octavo/shares/<claim uid>_<share id>/   limits.json limits state agent.sock
@@ -11,6 +11,7 @@
 //! | [`limits`] | the agent | the guard, mapped | limits of the share, its gate, usage outside the ledger |
 //! | [`state`] | the guard of each process | other guards, mapped; the agent, by copy | one slot per process: its usage |
 //! | [`message`] | the guard | the agent | identity of the process, events |
+//! | [`lease_page`] | both | both, mapped | whether one process may launch; no file, but memory that the agent passes on |
 //!
 //! A container may write anything into `state` or truncate it. Then only the guards of that
 //! container suffer. The agent treats the file as untrusted input and compares it with the driver's
@@ -27,6 +28,7 @@
 extern crate std;
 
 pub mod charge;
+pub mod lease_page;
 pub mod ledger;
 pub mod limits;
 pub mod message;

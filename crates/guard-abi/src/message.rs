@@ -1,8 +1,9 @@
 //! Messages from the guard to the agent on the share's socket (a stream): frames of one size.
 //!
 //! The first frame is [`Kind::Hello`]. From the connection the agent learns the process's pid on
-//! the host (`SO_PEERCRED`), which the process itself does not know. The agent does not reply. An
-//! invalid frame closes the connection.
+//! the host (`SO_PEERCRED`), which the process itself does not know. An invalid frame closes the
+//! connection. The agent replies only if the first frame asks for a lease page ([`LEASE_PAGE`]):
+//! with the byte [`REPLY`] and two descriptors (`SCM_RIGHTS`), the page and the doorbell.
 
 /// Size of a frame in bytes.
 pub const SIZE: usize = 128;
@@ -10,11 +11,18 @@ pub const SIZE: usize = 128;
 /// Maximum length of a frame's text, in bytes.
 pub const TEXT: usize = SIZE - 24;
 
+/// Text of a first frame that asks for a [`crate::lease_page`]. Another layout has another text.
+pub const LEASE_PAGE: &[u8] = b"lease page 1";
+
+/// The byte of the agent's reply.
+pub const REPLY: u8 = 1;
+
 /// Type of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
-    /// The guard of a process has claimed a slot; `value` is the generation that it found.
+    /// The guard of a process has claimed a slot; `value` is the generation that it found. `text`
+    /// may be [`LEASE_PAGE`].
     Hello = 1,
     /// A function unknown to the guard was called or looked up; `text` is its name, `value` is 1 if
     /// it was refused.

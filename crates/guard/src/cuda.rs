@@ -15,6 +15,7 @@ impl Status {
     pub(crate) const NO_DEVICE: Self = Self(100);
     pub(crate) const INVALID_DEVICE: Self = Self(101);
     pub(crate) const NOT_FOUND: Self = Self(500);
+    pub(crate) const ALREADY_REGISTERED: Self = Self(712);
     pub(crate) const NOT_PERMITTED: Self = Self(800);
     #[allow(dead_code, reason = "the entry for unknown functions gives it as a number")]
     pub(crate) const NOT_SUPPORTED: Self = Self(801);
@@ -22,6 +23,12 @@ impl Status {
     /// Whether the call succeeded.
     pub(crate) fn is_success(self) -> bool {
         self == Self::SUCCESS
+    }
+
+    /// Whether the context is lost, with all its work: an uncorrectable ECC error, or one of the errors of kernels
+    /// (`CUDA_ERROR_ILLEGAL_ADDRESS` to `CUDA_ERROR_LAUNCH_FAILED`), after which the driver refuses all calls.
+    pub(crate) fn is_lost(self) -> bool {
+        matches!(self.0, 214 | 700 | 702 | 709 | 710 | 714..=719)
     }
 }
 

@@ -106,6 +106,7 @@ mod memory;
 mod nvml;
 mod nvml_settings;
 pub(crate) mod pools;
+mod streams;
 mod vmm;
 
 /// A hooked function.
@@ -140,7 +141,7 @@ impl Hook {
 }
 
 /// Hooks of `libcuda.so.1`.
-pub(crate) static CUDA: [&[Hook]; 10] = [
+pub(crate) static CUDA: [&[Hook]; 11] = [
     init::HOOKS,
     memory::HOOKS,
     info::HOOKS,
@@ -151,13 +152,14 @@ pub(crate) static CUDA: [&[Hook]; 10] = [
     graphs::HOOKS,
     arrays::HOOKS,
     limits::HOOKS,
+    streams::HOOKS,
 ];
 
 /// Hooks of `libnvidia-ml.so.1`.
 pub(crate) static NVML: [&[Hook]; 2] = [nvml::HOOKS, nvml_settings::HOOKS];
 
 /// Names of the hooks in the files above.
-const CUDA_FILES: [&[&str]; 10] = [
+const CUDA_FILES: [&[&str]; 11] = [
     init::NAMES,
     memory::NAMES,
     info::NAMES,
@@ -168,6 +170,7 @@ const CUDA_FILES: [&[&str]; 10] = [
     graphs::NAMES,
     arrays::NAMES,
     limits::NAMES,
+    streams::NAMES,
 ];
 
 /// As above.

@@ -8,6 +8,7 @@
 //! ```text
 //! hooks        the hooked functions; one file per subject
 //!   gate       whether the share may go on
+//!   leases     whether this process may launch now: GPU time
 //!   nvml       helpers of the NVML hooks
 //!   resolve, unknown, preload      how programs look functions up
 //! tracking     what is charged, and until when
@@ -44,6 +45,7 @@ mod devices;
 mod driver;
 mod gate;
 mod hooks;
+mod leases;
 mod nvml;
 mod paths;
 mod platform;

@@ -6,3 +6,4 @@ pub(crate) mod elf;
 pub(crate) mod ffi;
 pub(crate) mod sync;
 pub(crate) mod sys;
+pub(crate) mod ticks;

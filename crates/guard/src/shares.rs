@@ -11,7 +11,7 @@ use crate::platform::sys::file::{File, Mode, entries};
 
 mod share;
 
-pub(crate) use share::Share;
+pub(crate) use share::{Mapped, Share};
 
 /// Maximum number of shares of a container; with more it is closed.
 pub(crate) const MAX_SHARES: usize = 32;
@@ -89,7 +89,7 @@ fn open_all(path: &Path, folder: &File, held: &mut [Option<Share>]) -> Result<()
             if name.first() == Some(&b'.') {
                 continue;
             }
-            *held.get_mut(count).ok_or(ClosedReason::TooMany)? = Some(Share::open(name)?);
+            *held.get_mut(count).ok_or(ClosedReason::TooMany)? = Some(Share::open(name, count)?);
             count += 1;
         }
     }

@@ -240,6 +240,7 @@ cgroupRoot: /host/sys/fs/cgroup
 shareTmpfs: true
 gpuShares: \"4\"
 memoryEnforcement: \"off\"
+timeEnforcement: \"leases\"
 minOverflowPolicy: Hold
 watchInterval: \"1s\"
 mounts: [{\"containerPath\":\"/opt/tools\",\"hostPath\":\"/opt/tools\",\"readOnly\":false}]

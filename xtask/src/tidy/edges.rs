@@ -11,7 +11,7 @@ use super::{Finding, SourceFile};
 
 /// Rooms in the order in which data flows, each with the rooms it may use. `octavo` and `xtask`
 /// wire and check the others.
-const ALLOWED: [(&str, &[&str]); 39] = [
+const ALLOWED: [(&str, &[&str]); 40] = [
     ("machine", &[]),
     ("gpu", &["machine"]),
     ("cel", &[]),
@@ -26,6 +26,7 @@ const ALLOWED: [(&str, &[&str]); 39] = [
     ("kube-io", &["api", "dra"]),
     ("guard-abi", &[]),
     ("guard", &["guard-abi"]),
+    ("lease-page", &["guard-abi"]),
     ("hook", &["guard-abi", "proxy"]),
     ("embedded", &["guard", "guard-abi"]),
     ("proxy", &["guard-abi"]),
@@ -33,7 +34,20 @@ const ALLOWED: [(&str, &[&str]); 39] = [
     ("cdi", &["api", "gpu", "hook", "node"]),
     (
         "enforcement",
-        &["gpu", "dra", "api", "kube-io", "guard-abi", "embedded", "hook", "proxy", "node", "cdi"],
+        &[
+            "arbiter",
+            "gpu",
+            "dra",
+            "api",
+            "kube-io",
+            "guard-abi",
+            "embedded",
+            "hook",
+            "lease-page",
+            "proxy",
+            "node",
+            "cdi",
+        ],
     ),
     (
         "agent",
@@ -95,7 +109,8 @@ const NAME_KUBE: [&str; 14] = [
 ];
 
 /// Rooms that may contain `unsafe`; every other crate root forbids it.
-const UNSAFE: [&str; 6] = [
+const UNSAFE: [&str; 7] = [
+    "octavo-lease-page",
     "octavo-gpu",
     "octavo-fake-gpu",
     "octavo-fake-cuda",

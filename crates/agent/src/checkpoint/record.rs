@@ -11,7 +11,9 @@ use crate::cdi::cdi_id;
 use crate::node::PreparedDevice;
 
 /// Newest version of the format. Readers reject newer versions.
-const VERSION: u64 = 5;
+const VERSION: u64 = 6;
+/// The version before limits of time.
+const FIFTH_VERSION: u64 = 5;
 /// The version before time slices and MPS.
 const FOURTH_VERSION: u64 = 4;
 /// The version before device nodes of classes.
@@ -134,6 +136,9 @@ pub(crate) struct HeldTerms {
     pub(crate) strictness: Strictness,
     /// Scheduling class on the GPU.
     pub(crate) class: ShareClass,
+    /// Compute time that the share never exceeds, in thousandths of a percent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) compute_limit: Option<u32>,
     /// Identifies this version of the share's files.
     pub(crate) generation: u64,
 }
@@ -243,9 +248,13 @@ impl Checkpointed for Record {
             && self.prepared_at.is_none()
             && self.devices.iter().all(is_plain);
         let is_unlimited = |device: &HeldDevice| matches!(device.kind, HeldKind::Share(share) if share.is_unlimited());
+        if self.devices.iter().any(|it| it.terms.is_some_and(|terms| terms.compute_limit.is_some()))
+        {
+            return VERSION;
+        }
         // An earlier agent would read no memory as a limit.
         if self.has_sharing() || self.devices.iter().any(is_unlimited) {
-            return VERSION;
+            return FIFTH_VERSION;
         }
         if self.devices.iter().any(|device| !device.extra_nodes.is_empty()) {
             return FOURTH_VERSION;

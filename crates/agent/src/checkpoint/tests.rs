@@ -91,6 +91,7 @@ fn a_share_that_something_holds_needs_the_third_version() {
         overflow: OverflowPolicy::Freeze,
         strictness: Strictness::Strict,
         class: ShareClass::BestEffort,
+        compute_limit: None,
         generation: u64::MAX,
     });
     let text = encode(&held);
@@ -113,6 +114,25 @@ fn nodes_of_a_class_need_the_fourth_version() {
     assert_eq!(decode(text.as_bytes(), "u"), Ok(held));
     let older = text.replacen("\"version\":4", "\"version\":3", 1);
     assert_eq!(decode::<Record>(older.as_bytes(), "u"), Err(Damage::Changed));
+}
+
+#[test]
+fn a_limit_of_time_needs_the_sixth_version() {
+    let share = HeldShare { memory_bytes: 20 << 30, compute_milli_percent: 25_000 };
+    let mut held = record("u", "boot");
+    held.devices[0].kind = HeldKind::Share(share);
+    held.devices[0].terms = Some(HeldTerms {
+        backend: BackendKind::Guard,
+        overflow: OverflowPolicy::Kill,
+        strictness: Strictness::Lenient,
+        class: ShareClass::Normal,
+        compute_limit: Some(50_000),
+        generation: 1,
+    });
+    let text = encode(&held);
+    assert!(text.starts_with("{\"version\":6,"), "{text}");
+    assert!(text.contains("\"computeLimit\":50000"), "{text}");
+    assert_eq!(decode(text.as_bytes(), "u"), Ok(held));
 }
 
 #[test]
@@ -154,7 +174,7 @@ fn no_change_of_one_byte_goes_unseen() {
         Err(Damage::Changed),
         "under another name"
     );
-    let future = text.replace("\"version\":1", "\"version\":6");
+    let future = text.replace("\"version\":1", "\"version\":7");
     assert_eq!(decode::<Record>(future.as_bytes(), "u"), Err(Damage::FutureVersion));
 }
 

@@ -80,6 +80,7 @@ impl Inner {
                 overflow: terms.map(|terms| terms.overflow).unwrap_or_default().max(min_overflow),
                 strictness: terms.map(|terms| terms.strictness).unwrap_or_default(),
                 class: terms.map(|terms| terms.class).unwrap_or_default(),
+                compute_limit: terms.and_then(|terms| terms.compute_limit),
                 backend: terms.map(|terms| terms.backend),
                 generation: terms.map(|terms| terms.generation).unwrap_or_default(),
             })
@@ -123,11 +124,11 @@ impl Inner {
         missing: &BTreeSet<String>,
     ) -> Vec<ReportedDevice> {
         let mut devices = ReportedDevice::held(record, missing);
-        let min_overflow = self.min_overflow();
+        let (min_overflow, has_leases) = (self.min_overflow(), self.has_leases());
         for device in &mut devices {
             let Some(share_id) = &device.share_id else { continue };
             let found = self.active.of(&record.claim.uid, share_id);
-            device.set_findings(found, min_overflow);
+            device.set_findings(found, min_overflow, has_leases);
         }
         devices
     }

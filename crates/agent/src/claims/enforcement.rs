@@ -17,6 +17,8 @@ pub(super) struct EnforcementOptions {
     setting: MemoryEnforcement,
     /// The weakest overflow policy that a share can have.
     min_overflow: OverflowPolicy,
+    /// Whether processes with a guard have leases of GPU time.
+    has_leases: bool,
     /// Whether the driver supports memory limits; `None` until it was opened.
     has_limits: Option<bool>,
 }
@@ -37,6 +39,21 @@ impl Inner {
         }
         self.publish_active_shares();
         self.report_prepared();
+    }
+
+    /// Takes whether processes with a guard have leases of GPU time.
+    pub(super) fn set_has_leases(&self, has_leases: bool) {
+        let mut options = self.enforcement.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = std::mem::replace(&mut options.has_leases, has_leases);
+        drop(options);
+        if old != has_leases {
+            self.report_prepared();
+        }
+    }
+
+    /// Whether processes with a guard have leases of GPU time.
+    pub(super) fn has_leases(&self) -> bool {
+        self.enforcement.lock().unwrap_or_else(PoisonError::into_inner).has_leases
     }
 
     /// The weakest overflow policy that a share can have.
@@ -137,6 +154,7 @@ pub(super) fn undecided(config: GpuShareConfig) -> HeldTerms {
         overflow: config.overflow_policy.unwrap_or_default(),
         strictness: config.strictness.unwrap_or_default(),
         class: config.class.unwrap_or_default(),
+        compute_limit: config.compute_limit.map(|limit| limit.0),
         generation: 0,
     }
 }

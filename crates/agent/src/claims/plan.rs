@@ -50,8 +50,16 @@ pub(super) fn plan(
         let mut device = held(&claim.claim.uid, result, devices, node)?;
         sharing::check(&configs, result, &device.kind)?;
         device.extra_nodes = device_nodes_for(&configs, &result.request);
-        if let HeldKind::Share(_) = device.kind {
+        if let HeldKind::Share(share) = device.kind {
             let config = for_share(&configs, &result.request).map_err(mismatched)?;
+            if config.compute_limit.is_some_and(|limit| limit.0 < share.compute_milli_percent) {
+                return Err(Refusal::InvalidShare {
+                    request: result.request.clone(),
+                    device: result.device.clone(),
+                    problem: "its computeLimit is less than the compute that it asks for"
+                        .to_owned(),
+                });
+            }
             device.terms = Some(undecided(config));
         }
         Ok(device)

@@ -22,12 +22,13 @@ use octavo_node::ClaimRef;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TryRecvError;
 
+use octavo_enforcement::backend::BackendKind;
 use octavo_enforcement::share::ShareFinding;
 
 use super::AllocatedDevice;
 use crate::checkpoint::Record;
 use pending::Pending;
-pub use pending::{Fact, MigFact};
+pub use pending::{Fact, MigFact, TimeFact};
 use status::{event_of, status_of};
 
 /// An identical refusal of a claim is reported once per interval, however often the kubelet retries.
@@ -126,14 +127,17 @@ impl ReportedDevice {
         devices.collect()
     }
 
-    /// Sets the findings about a share, and the policy that applies to it on a node with this weakest one.
+    /// Sets the findings about a share, the policy that applies to it on a node with this weakest one, and whether the node
+    /// gives leases of GPU time.
     pub(super) fn set_findings(
         &mut self,
         found: Vec<(ShareFinding, i64)>,
         min_overflow: OverflowPolicy,
+        has_leases: bool,
     ) {
-        if let Some(Fact::Share { findings, overflow, .. }) = &mut self.fact {
+        if let Some(Fact::Share { backend, findings, overflow, time, .. }) = &mut self.fact {
             *findings = found;
+            time.has_leases = has_leases && *backend == Some(BackendKind::Guard);
             *overflow = overflow.map(|policy| policy.max(min_overflow));
         }
     }

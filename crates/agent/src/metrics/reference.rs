@@ -6,7 +6,7 @@ use octavo_gpu::{DriverVersions, Inventory};
 use octavo_kube_io::metrics_page;
 use prometheus_client::registry::Registry;
 
-use octavo_enforcement::metrics::{ShareFigures, ShareLabels};
+use octavo_enforcement::metrics::{ShareFigures, ShareLabels, ShareTime};
 
 use super::{HeldCounts, Metrics, MigOperation, Operation};
 use crate::node::DraDriver;
@@ -44,6 +44,7 @@ fn touch_all(metrics: &Metrics) {
         gpu: String::new(),
     };
     metrics.enforcement.set(&share, ShareFigures::default());
+    metrics.enforcement.set_time(&share, ShareTime::default());
     metrics.enforcement.count(&share, 0, 0);
     metrics.enforcement.overflow(&share, "");
     metrics.enforcement.foreign("", "", Some(0));

@@ -22,6 +22,7 @@ use super::sockets::NodeSockets;
 use super::{clique_label, hook_socket, pool, publish};
 use crate::claims::{Claims, HeldCounts, KubeReader, KubeReporter};
 use crate::compute_domain::DomainCounts;
+use crate::config::TimeEnforcement;
 use crate::devices::Note;
 use crate::handover::{self, HandoverRequest};
 use crate::kubelet::socket::stale;
@@ -134,6 +135,7 @@ impl NodeAgent {
         claims.set_metrics(Arc::clone(&self.shared.metrics));
         claims.set_memory_enforcement(self.config.memory_enforcement);
         claims.set_min_overflow(self.config.min_overflow_policy);
+        claims.set_has_leases(self.config.time_enforcement == TimeEnforcement::Leases);
         claims.count(node, &self.shared.metrics);
         failpoint::hit("handover.opened");
         let is_taken_over = ahead.is_some();
@@ -267,6 +269,7 @@ impl NodeAgent {
             name: self.config.node_name.clone(),
             cgroup_root: self.config.paths.cgroup_root.clone(),
             interval: self.config.watch_interval.0,
+            has_time_leases: self.config.time_enforcement == TimeEnforcement::Leases,
             shares: claims.active_shares(),
             driver: Box::new(move || snapshots.borrow().driver.clone()),
         };

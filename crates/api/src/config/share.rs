@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::ConfigError;
+use super::{ComputePart, ConfigError};
 use crate::fields::Fields;
 
 /// Config of a share of a GPU. The size is in the claim's `capacity.requests`. An absent field has its type's default.
@@ -16,6 +16,8 @@ pub struct GpuShareConfig {
     pub strictness: Option<Strictness>,
     /// Scheduling class on the GPU.
     pub class: Option<ShareClass>,
+    /// Part of the GPU's time that the share never exceeds. Default: none.
+    pub compute_limit: Option<ComputePart>,
 }
 
 /// Action on containers for which the driver counts more memory than the share. A later one protects the GPU's other
@@ -70,6 +72,7 @@ impl GpuShareConfig {
             overflow_policy: self.overflow_policy.or(other.overflow_policy),
             strictness: self.strictness.or(other.strictness),
             class: self.class.or(other.class),
+            compute_limit: self.compute_limit.or(other.compute_limit),
         }
     }
 }
@@ -105,9 +108,12 @@ pub(super) fn decode(fields: &mut Fields<'_>) -> Result<GpuShareConfig, ConfigEr
         ("Normal", ShareClass::Normal),
         ("BestEffort", ShareClass::BestEffort),
     ];
+    let limit = fields.text("computeLimit")?.map(str::parse::<ComputePart>).transpose();
+    let compute_limit = limit.map_err(|error| fields.error("computeLimit", error.to_string()))?;
     Ok(GpuShareConfig {
         overflow_policy: fields.word("overflowPolicy", &policies)?,
         strictness: fields.word("strictness", &strictness)?,
         class: fields.word("class", &classes)?,
+        compute_limit,
     })
 }

@@ -1,9 +1,9 @@
 use serde_json::{Value, json};
 
 use super::{
-    ConfigEntry, ConfigSource, DecodedConfig, DeviceNodesConfig, DeviceType, GpuConfig,
-    GpuShareConfig, MpsConfig, OpaqueConfig, OverflowPolicy, ShareClass, Sharing, Strictness,
-    TimeSlice, decode, decode_entries, device_nodes_for, for_request, for_share,
+    ComputePart, ConfigEntry, ConfigSource, DecodedConfig, DeviceNodesConfig, DeviceType,
+    GpuConfig, GpuShareConfig, MpsConfig, OpaqueConfig, OverflowPolicy, ShareClass, Sharing,
+    Strictness, TimeSlice, decode, decode_entries, device_nodes_for, for_request, for_share,
 };
 
 /// A reader of bytes that is enough for these tests.
@@ -260,11 +260,14 @@ fn share(fields: &Value) -> Value {
 fn a_share_s_config_has_defaults_and_every_word() {
     let decoded = |fields| decode(&share(&fields), parse_bytes).expect("is valid");
     assert_eq!(decoded(json!({})), OpaqueConfig::GpuShare(GpuShareConfig::default()));
-    let full = json!({"overflowPolicy": "Freeze", "strictness": "Strict", "class": "BestEffort"});
+    let full = json!({
+        "overflowPolicy": "Freeze", "strictness": "Strict", "class": "BestEffort", "computeLimit": "12.5%",
+    });
     let expected = GpuShareConfig {
         overflow_policy: Some(OverflowPolicy::Freeze),
         strictness: Some(Strictness::Strict),
         class: Some(ShareClass::BestEffort),
+        compute_limit: Some(ComputePart(12_500)),
     };
     assert_eq!(decoded(full), OpaqueConfig::GpuShare(expected));
     for policy in OverflowPolicy::ALL {
@@ -281,6 +284,8 @@ fn a_share_s_config_says_what_is_allowed() {
     refused(json!({"overflowPolicy": "kill"}), "overflowPolicy", "Report, Hold, Freeze, Kill");
     refused(json!({"strictness": true}), "strictness", "text is expected");
     refused(json!({"class": "Gold"}), "class", "LatencyCritical, Normal, BestEffort");
+    refused(json!({"computeLimit": "130%"}), "computeLimit", "a percentage up to 100");
+    refused(json!({"computeLimit": 50}), "computeLimit", "text is expected");
     refused(json!({"memory": "1Gi"}), "memory", "overflowPolicy, strictness, class");
     check_refused(&config("GpuShareConfig", &json!({})), "kind", "is of octavo.dev/v1alpha1");
     let other = json!({"apiVersion": "octavo.dev/v1alpha1", "kind": "GpuConfig"});

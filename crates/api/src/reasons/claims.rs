@@ -263,6 +263,12 @@ pub(super) const PREPARED: &[Reason] = &[
     ),
     row("Guard", ENFORCED, "The guard in the containers enforces the share's memory limit.", ""),
     row(
+        "Leases",
+        "ResourceClaim: condition `TimeEnforced` is `True`",
+        "The share's processes need leases of GPU time, which the agent gives.",
+        "",
+    ),
+    row(
         "MemoryOverflow",
         "ResourceClaim: condition `MemoryOverflow` is `True`, event; Pod: event",
         "The share's containers have more memory than its limit.",
@@ -310,5 +316,11 @@ pub(super) const PREPARED: &[Reason] = &[
         "ResourceClaim: condition `Enforced` is `True`; Pod: event",
         "Allocations that bypass the guard are detected again.",
         "",
+    ),
+    row(
+        "TimeNotEnforced",
+        "ResourceClaim: condition `TimeEnforced` is `False`",
+        "The claim asks for a part of the GPU's time, but the node does not divide it.",
+        "Set `timeEnforcement` of the agent to `leases` if shares need their parts.",
     ),
 ];

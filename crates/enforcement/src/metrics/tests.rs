@@ -1,3 +1,4 @@
+use octavo_arbiter::ShareTime;
 use prometheus_client::registry::Registry;
 
 use super::{EnforcementMetrics, ShareFigures, ShareLabels};
@@ -26,6 +27,9 @@ fn a_share_s_figures_are_there_as_long_as_the_share() {
     let figures = ShareFigures { limit: 10, used: 4, untracked: 3, gate: 1, ..Default::default() };
     metrics.set(&labels("a"), figures);
     metrics.count(&labels("a"), 5, 6);
+    let time = |used| ShareTime { used, waited: 500_000_000, turns: 7, ..Default::default() };
+    metrics.set_time(&labels("a"), time(1_000_000_000));
+    metrics.set_time(&labels("a"), time(2_500_000_000));
     metrics.overflow(&labels("a"), "kill");
     metrics.foreign("node-1", "GPU-1", Some(2));
     let of = r#"node="node-1",namespace="team",claim="train",share="a",device="gpu-0",gpu="GPU-1""#;
@@ -35,6 +39,10 @@ fn a_share_s_figures_are_there_as_long_as_the_share() {
         format!("octavo_agent_share_memory_used_bytes{{{of}}} 4"),
         format!("octavo_agent_share_memory_untracked_bytes{{{of}}} 3"),
         format!("octavo_agent_share_gate{{{of}}} 1"),
+        format!("octavo_agent_share_time_used_seconds_total{{{of}}} 2.5"),
+        format!("octavo_agent_share_time_waited_seconds_total{{{of}}} 0.5"),
+        format!("octavo_agent_share_turns_total{{{of}}} 7"),
+        format!("octavo_agent_share_time_debt_seconds{{{of}}} 0.0"),
         format!("octavo_agent_share_refused_allocations_total{{{of}}} 5"),
         format!("octavo_agent_share_unknown_calls_total{{{of}}} 6"),
         format!(r#"octavo_agent_share_overflows_total{{{of},action="kill"}} 1"#),

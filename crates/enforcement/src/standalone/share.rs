@@ -16,6 +16,7 @@ use octavo_node::{ClaimRef, NodePaths};
 use rustix::mount::{UnmountFlags, unmount};
 
 use super::RunArgs;
+use super::time::ShareTimeRequest;
 use crate::backend::{BackendKind, Backends, EnforcedShare};
 use crate::share::{self, GuardedShare, LimitedShare, generation, share_folder};
 
@@ -23,7 +24,7 @@ use crate::share::{self, GuardedShare, LimitedShare, generation, share_folder};
 pub(super) const OWN: &str = "/run/octavo";
 
 /// Folder of standalone shares, each with its own run root.
-const FOLDER: &str = "/run/octavo-share";
+pub(super) const FOLDER: &str = "/run/octavo-share";
 
 /// A share that was prepared.
 #[derive(Debug)]
@@ -80,6 +81,12 @@ impl StandaloneShare {
         let (folder, seen) = (own.on_host(&root), own.in_container());
         ensure!(uuid::parse(&gpu.uuid).is_some(), "the GPU's UUID is not in its usual form");
         let generation = generation(&folder);
+        let times = (args.compute, args.compute_limit);
+        ensure!(
+            args.compute_limit.is_none_or(|limit| Some(limit) >= args.compute),
+            "--compute-limit is less than --compute: the share would never have what it asks for"
+        );
+        let time = ShareTimeRequest::new(folder.clone(), &gpu.uuid, times, args.class);
         let strictness = if args.strict { Strictness::Strict } else { Strictness::default() };
         let limited = LimitedShare {
             claim: &claim,
@@ -89,13 +96,14 @@ impl StandaloneShare {
             gpu_uuid: &gpu.uuid,
             gpu_minor: gpu.minor,
             memory_bytes,
-            compute_milli_percent: 0,
+            compute_milli_percent: time.milli_percent(),
             guarded: Some(GuardedShare {
                 generation: generation.unwrap_or_else(|| RandomState::new().hash_one(&name).max(1)),
                 strictness,
             }),
         };
         share::write(&paths, &limited)?;
+        time.write(&root).context("writing what the share asks of the GPU's time")?;
         let share = EnforcedShare {
             gpu_uuid: &gpu.uuid,
             memory_bytes,

@@ -20,6 +20,7 @@ use super::identity::OwnedProcess;
 use super::overflow::{Action, Notice, OverflowState, ProcessUsage, Sample, StateDamage};
 use super::visibility::BlindSpot;
 use crate::backend::BackendKind;
+use crate::gpu_time::GpuTime;
 use crate::metrics::{ShareFigures, ShareLabels};
 use crate::process::Process;
 use crate::process::freezer::Freezer;
@@ -165,6 +166,7 @@ impl MonitoredShare {
         at: Duration,
         proc: &Proc,
         quota: &Arc<ConnectionQuota>,
+        gpu_time: Option<&Arc<GpuTime>>,
     ) {
         let interval = if self.listener.is_some() { CHECK_INTERVAL } else { RETRY_INTERVAL };
         if self.checked.is_some_and(|checked| at < checked + interval) {
@@ -179,7 +181,7 @@ impl MonitoredShare {
         }
         let (guard_reports, folder) = (Arc::clone(&self.guard_reports), &self.share.folder);
         let quota = quota.for_share(&folder.file_name().unwrap_or_default().to_string_lossy());
-        match GuardListener::open(folder, guard_reports, proc.clone(), quota) {
+        match GuardListener::open(folder, guard_reports, proc.clone(), quota, gpu_time.cloned()) {
             Ok(listener) => {
                 (self.listener, self.failures) = (Some(listener), 0);
                 octavo_node::failpoint::hit("watchdog.listening");

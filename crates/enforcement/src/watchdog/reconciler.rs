@@ -20,6 +20,8 @@ use super::notify::messages::{unknown_functions_finding, visibility_finding};
 use super::notify::notifier::Notify;
 use super::usage_split::UsageSplit;
 use super::visibility::{BlindSpot, Observation, Visibility};
+use crate::backend::BackendKind;
+use crate::gpu_time::{GpuTime, TimedShare};
 use crate::metrics::EnforcementMetrics;
 use crate::process::Process;
 use crate::process::freezer::Freezer;
@@ -35,6 +37,7 @@ pub(super) struct ShareReconciler {
     copy: StateBuffer,
     contexts: ContextSizes,
     quota: Arc<ConnectionQuota>,
+    gpu_time: Option<Arc<GpuTime>>,
     metrics: Arc<EnforcementMetrics>,
     notifier: Arc<dyn Notify>,
     consumers: Arc<ClaimConsumers>,
@@ -57,6 +60,7 @@ impl ShareReconciler {
         metrics: Arc<EnforcementMetrics>,
         notifier: Arc<dyn Notify>,
         consumers: Arc<ClaimConsumers>,
+        gpu_time: Option<Arc<GpuTime>>,
     ) -> Self {
         let identities = ProcessIdentities::new(proc.clone(), Arc::clone(&consumers));
         let freezer = Freezer::new(cgroup_root, identities.own().clone());
@@ -68,6 +72,7 @@ impl ShareReconciler {
             copy: StateBuffer::default(),
             contexts: ContextSizes::default(),
             quota: ConnectionQuota::for_process(),
+            gpu_time,
             metrics,
             notifier,
             consumers,
@@ -102,6 +107,10 @@ impl ShareReconciler {
                 }
             }
         }
+        if let Some(gpu_time) = &self.gpu_time {
+            let guarded = |share: &&ActiveShare| share.backend == Some(BackendKind::Guard);
+            gpu_time.set_shares(shares.iter().filter(guarded).map(TimedShare::of).collect());
+        }
         let gpus = self.gpus();
         let gone = self.foreign.keys().filter(|gpu| !gpus.contains(gpu));
         for gpu in gone {
@@ -135,7 +144,7 @@ impl ShareReconciler {
     /// Reconciles all shares with the driver's answer.
     pub(super) fn reconcile(&mut self, at: Duration, answer: &PollResult) {
         for share in self.shares.values_mut().filter(|share| share.is_enforced()) {
-            share.ensure_socket(at, &self.proc, &self.quota);
+            share.ensure_socket(at, &self.proc, &self.quota, self.gpu_time.as_ref());
         }
         for gpu in self.gpus() {
             let (observation, found) = match answer {
@@ -158,10 +167,20 @@ impl ShareReconciler {
             self.observe(&gpu, observation, answer);
             self.reconcile_gpu(at, &gpu, found.as_ref());
         }
+        self.report_times();
         // For a GPU without an answer the processes of the last answer are kept.
         let pids: BTreeSet<_> = self.listed.values().flatten().copied().collect();
         let names = self.shares.keys().map(String::as_str).collect();
         self.identities.keep(&pids, &names);
+    }
+
+    fn report_times(&self) {
+        let Some(gpu_time) = &self.gpu_time else { return };
+        for (name, time) in gpu_time.times() {
+            if let Some(watched) = self.shares.get(&name) {
+                self.metrics.set_time(&watched.labels, time);
+            }
+        }
     }
 
     /// Records the visibility of a GPU, and reports changes.

@@ -90,12 +90,14 @@ impl Fixture {
                 name: "node".to_owned(),
                 cgroup_root: PathBuf::from("/sys/fs/cgroup"),
                 interval: Duration::from_millis(20),
+                has_time_leases: false,
                 shares: shares.subscribe(),
                 driver: Box::new(move || opened.borrow().clone()),
             },
             metrics: Arc::new(EnforcementMetrics::new(&mut Registry::default())),
             notifier: Arc::new(Silent),
             consumers: Arc::new(ClaimConsumers::new().0),
+            gpu_time: None,
             tasks: TaskTracker::new(),
         };
         let task = tokio::spawn(Watchdog::new(dependencies).run());
@@ -116,6 +118,7 @@ impl Fixture {
             folder: self.folder.path().join("uid_s"),
             memory_bytes: 1 << 30,
             compute_milli_percent: 0,
+            compute_limit: None,
             overflow: OverflowPolicy::Hold,
             strictness: Strictness::Lenient,
             class: ShareClass::Normal,

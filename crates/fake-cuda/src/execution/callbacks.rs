@@ -1,4 +1,4 @@
-//! Host functions in stream order.
+//! Host functions in stream order, and writes of the GPU (`cuStreamWriteValue`).
 //!
 //! They run on one thread, which starts with the first of them, in sequence and each after the work
 //! before it. They may take any time and wait for the program's threads; they must not call CUDA.
@@ -10,6 +10,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use crate::code::{CallResult, Code};
 use crate::device::Device;
 use crate::execution::stream::Stream;
+use crate::memory::heap;
 use crate::table::{Handle, lock};
 
 /// A host function and its argument.
@@ -19,6 +20,15 @@ pub(crate) enum Callback {
     Plain(unsafe extern "C" fn(usize), usize),
     /// `CUstreamCallback`, with its stream.
     OfStream(unsafe extern "C" fn(Handle, u32, usize), Handle, usize),
+    /// A write of the GPU, of as many bytes.
+    Store {
+        /// Where, in registered host memory or in memory of the GPU.
+        address: u64,
+        /// What.
+        value: u64,
+        /// 4 or 8.
+        bytes: u64,
+    },
 }
 
 struct Job {
@@ -127,6 +137,7 @@ impl Callback {
                 // SAFETY: as above.
                 unsafe { function(stream, 0, data) }
             }
+            Self::Store { address, value, bytes } => heap::store(address, value, bytes),
         }
     }
 }

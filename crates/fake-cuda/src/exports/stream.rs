@@ -7,6 +7,7 @@ use crate::execution::callbacks::{self, Callback};
 use crate::execution::capture;
 use crate::execution::graph::Op;
 use crate::execution::stream::{self, Default, STREAMS};
+use crate::memory::heap::{self, Range};
 use crate::pointers::{In, Out};
 use crate::table::Handle;
 
@@ -105,6 +106,46 @@ stream_calls! { STREAM = hot_call;
         STREAMS.with(handle, |stream| callbacks::submit(handle, stream, callback))
     }
 
+    fn cuStreamWriteValue32, cuStreamWriteValue32_ptsz(
+        default,
+        handle: Handle,
+        address: u64,
+        value: c_uint,
+        flags: c_uint,
+    ) {
+        store(handle, default, Callback::Store { address, value: value.into(), bytes: 4 }, flags)
+    }
+
+    fn cuStreamWriteValue32_v2, cuStreamWriteValue32_v2_ptsz(
+        default,
+        handle: Handle,
+        address: u64,
+        value: c_uint,
+        flags: c_uint,
+    ) {
+        store(handle, default, Callback::Store { address, value: value.into(), bytes: 4 }, flags)
+    }
+
+    fn cuStreamWriteValue64, cuStreamWriteValue64_ptsz(
+        default,
+        handle: Handle,
+        address: u64,
+        value: u64,
+        flags: c_uint,
+    ) {
+        store(handle, default, Callback::Store { address, value, bytes: 8 }, flags)
+    }
+
+    fn cuStreamWriteValue64_v2, cuStreamWriteValue64_v2_ptsz(
+        default,
+        handle: Handle,
+        address: u64,
+        value: u64,
+        flags: c_uint,
+    ) {
+        store(handle, default, Callback::Store { address, value, bytes: 8 }, flags)
+    }
+
     /// Managed memory is accessible everywhere.
     fn cuStreamAttachMemAsync, cuStreamAttachMemAsync_ptsz(
         default,
@@ -198,6 +239,22 @@ stream_calls! { CAPTURE = call;
         count.offer(0);
         info(handle, default, status, id, graph)
     }
+}
+
+/// Queues a write. It must lie in memory that the GPU can write.
+fn store(handle: Handle, default: Default, store: Callback, flags: c_uint) -> CallResult {
+    let Callback::Store { address, bytes, .. } = store else { return Err(Code::INVALID_VALUE) };
+    let is_aligned = address.is_multiple_of(bytes);
+    let is_within = |range: Range| address + bytes <= range.start + range.size;
+    // `CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER` is the only flag.
+    if flags > 1 || !is_aligned || !heap::find(address).is_some_and(is_within) {
+        return Err(Code::INVALID_VALUE);
+    }
+    let handle = stream::resolve(handle, default)?;
+    STREAMS.with(handle, |stream| {
+        stream.refuse_capture()?;
+        callbacks::submit(handle, stream, store)
+    })
 }
 
 fn check_mode(mode: c_uint) -> CallResult {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use crate::code::{CallResult, Code};
@@ -157,6 +158,27 @@ pub(crate) fn unregister(start: u64) -> CallResult {
     known.ok_or(Code::HOST_MEMORY_NOT_REGISTERED)?;
     heap.ranges.remove(&start);
     Ok(())
+}
+
+/// Stores a number of 4 or 8 bytes, as the GPU does it: at once for all threads. Nothing is stored if the memory is gone.
+pub(crate) fn store(address: u64, value: u64, bytes: u64) {
+    let is_within = |range: Range| address + bytes <= range.start + range.size;
+    if !find(address).is_some_and(is_within) {
+        return;
+    }
+    let place = usize::try_from(address).unwrap_or(0);
+    if bytes == 8 {
+        // JUSTIFICATION: the GPU writes where the program said.
+        // SAFETY: the memory is allocated or registered, as the program must keep it until the write; the address was
+        // checked for alignment when the write was queued.
+        let word = unsafe { AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(place)) };
+        word.store(value, Ordering::Release);
+    } else {
+        // JUSTIFICATION: as above.
+        // SAFETY: as above.
+        let word = unsafe { AtomicU32::from_ptr(std::ptr::with_exposed_provenance_mut(place)) };
+        word.store(u32::try_from(value).unwrap_or(u32::MAX), Ordering::Release);
+    }
 }
 
 /// Records an allocation made elsewhere.

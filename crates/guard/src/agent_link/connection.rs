@@ -2,11 +2,12 @@
 
 use core::sync::atomic::Ordering;
 
-use octavo_guard_abi::message::{Frame, Kind, SIZE};
+use octavo_guard_abi::lease_page::{self, LeasePage};
+use octavo_guard_abi::message::{Frame, Kind, LEASE_PAGE, REPLY, SIZE};
 
 use crate::platform::sys::file::{File, Identity};
 use crate::platform::sys::socket;
-use crate::shares::Share;
+use crate::shares::{Mapped, Share};
 
 /// Delays between attempts to connect, in milliseconds. The delay doubles with each failure.
 const MIN_RETRY_DELAY_MS: u64 = 250;
@@ -14,6 +15,10 @@ const MAX_RETRY_DELAY_MS: u64 = 16_000;
 
 /// Minimum interval between two frames that report a count, in milliseconds.
 const REFUSAL_REPORT_INTERVAL_MS: u64 = 1_000;
+
+/// How long a new connection waits for the agent's reply, in milliseconds. A later reply is taken at the next poll. An
+/// agent without leases never replies.
+const REPLY_WAIT_MS: u32 = 20;
 
 /// A connection, or the wait for one.
 #[derive(Debug)]
@@ -45,8 +50,15 @@ impl Connection {
         if !self.check_alive() {
             self.connect(share, now);
         }
-        if self.stream.is_none() {
+        let Some((stream, _)) = &self.stream else {
+            if share.leases.has_page() {
+                // The agent is gone: no lease is needed until the next one comes.
+                share.leases.drop_page();
+            }
             return;
+        };
+        if !share.leases.has_page() {
+            take_page(stream, share);
         }
         let damage = share.damage_code();
         if let Some(code) = damage
@@ -97,7 +109,12 @@ impl Connection {
         // Reconnects to an agent that keeps closing are delayed.
         self.next_attempt = now + MIN_RETRY_DELAY_MS;
         self.reported_damage = None;
-        self.send(share, (Kind::Hello, share.generation), b"");
+        share.leases.drop_page();
+        if self.send(share, (Kind::Hello, share.generation), LEASE_PAGE)
+            && let Some((stream, _)) = &self.stream
+        {
+            socket::wait_readable(stream, REPLY_WAIT_MS);
+        }
     }
 
     /// Sends a frame. Returns whether it was sent. A partial frame ends the connection.
@@ -113,5 +130,16 @@ impl Connection {
             let _ = stream.into_descriptor();
         }
         was_sent
+    }
+}
+
+/// Takes the lease page that the agent has sent, if it has.
+fn take_page(stream: &File, share: &Share) {
+    let Some([page, doorbell]) = socket::receive_two(stream, REPLY) else { return };
+    // The agent may have a page of another layout one day.
+    if page.identity().is_ok_and(|(size, _)| size == lease_page::SIZE as u64)
+        && let Ok(page) = Mapped::<LeasePage>::of_process(&page, lease_page::SIZE)
+    {
+        share.leases.take_page(page.leak(), doorbell);
     }
 }

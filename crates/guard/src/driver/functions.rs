@@ -72,6 +72,16 @@ functions! {
     fn cuLaunchHostFunc(stream: Opaque, function: extern "C" fn(*mut c_void), argument: Opaque);
     /// As above, with the per-thread default stream.
     fn cuLaunchHostFunc_ptsz(stream: Opaque, function: extern "C" fn(*mut c_void), argument: Opaque);
+    /// Stores a number when a stream reaches it, since CUDA 11.7.
+    fn cuStreamWriteValue64_v2(stream: Opaque, address: Pointer, value: u64, flags: u32);
+    /// As above, with the per-thread default stream.
+    fn cuStreamWriteValue64_v2_ptsz(stream: Opaque, address: Pointer, value: u64, flags: u32);
+    /// Exchanges what this thread's calls may do to captures of others.
+    fn cuThreadExchangeStreamCaptureMode(mode: Out<u32>);
+    /// Registers host memory, so that the GPU can use it.
+    fn cuMemHostRegister_v2(start: Opaque, bytes: usize, flags: u32);
+    /// The GPU's address of registered host memory.
+    fn cuMemHostGetDevicePointer_v2(address: Out<Pointer>, start: Opaque, flags: u32);
     /// Attribute of a pool. All attributes used here are 64-bit numbers.
     fn cuMemPoolGetAttribute(pool: Opaque, attribute: u32, value: Out<u64>);
     /// Attribute of the graph memory of a device.

@@ -2,7 +2,7 @@
 
 use crate::cuda::{Device, Opaque, Status};
 use crate::platform::ffi::Out;
-use crate::process;
+use crate::process::{self, Process};
 use crate::tracking::account;
 use crate::tracking::table::{Entry, EntryKind};
 
@@ -118,8 +118,21 @@ hooks! {
 
 fn settle(device: Device, change: impl FnOnce() -> Status) -> Status {
     match process::get() {
-        Ok(process) => process.settle_primary(device, change),
+        Ok(process) => {
+            let status = process.settle_primary(device, change);
+            forget_marks(process);
+            status
+        }
         Err(status) => status,
+    }
+}
+
+/// Where marks are written belongs to a context. The GPU reaches no mark of one that has ended.
+fn forget_marks(process: &Process) {
+    for share in process.shares.all() {
+        if let Some(leases) = share.leases.get() {
+            leases.forget_all();
+        }
     }
 }
 
@@ -157,7 +170,11 @@ fn create(
 
 fn end(context: Opaque, destroy: impl FnOnce() -> Status) -> Status {
     match process::get() {
-        Ok(process) => process.destroy_context(context, destroy),
+        Ok(process) => {
+            let status = process.destroy_context(context, destroy);
+            forget_marks(process);
+            status
+        }
         Err(status) => status,
     }
 }

@@ -1,24 +1,47 @@
-//! Launches of kernels and graphs. They pass the share's gate, which costs one load while it is
-//! open, and are counted.
+//! Launches of kernels and graphs. They pass the share's gate, need a lease of GPU time where shares wait for each other,
+//! and are counted. With an open gate and a free lease that costs a few loads.
 
 use core::sync::atomic::Ordering;
 
 use crate::cuda::{Opaque, Status};
 use crate::devices;
 use crate::gate;
+use crate::leases::Inside;
+use crate::platform::ffi::In;
 use crate::process::{self, Process};
 use crate::shares::Share;
 use crate::tracking::graph_memory;
 use crate::tracking::streams::Stream;
 
-/// Calls the driver once the gate is passed.
-macro_rules! pass {
-    ($call:expr) => {
-        match pass_gate() {
-            Ok(()) => $call,
+/// Calls the driver once the gate is passed, with a lease where one is needed.
+macro_rules! launch {
+    ($stream:expr, $call:expr) => {
+        match enter($stream) {
+            Ok(None) => $call,
+            Ok(Some(inside)) => {
+                let status = $call;
+                inside.leave($stream, status);
+                status
+            }
             Err(status) => status,
         }
     };
+}
+
+/// `CUlaunchConfig`, up to its stream.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct LaunchConfig {
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared: u32,
+    stream: Opaque,
+}
+
+impl LaunchConfig {
+    fn stream(config: In<Self>) -> Opaque {
+        config.read().map_or(0, |config| config.stream)
+    }
 }
 
 hooks! {
@@ -26,17 +49,17 @@ hooks! {
 
     /// Launches a kernel with a configuration set before.
     fn cuLaunch(function: Opaque) -> Status {
-        pass!(real::cuLaunch(function))
+        launch!(Stream::legacy(0), real::cuLaunch(function))
     }
 
     /// Launches a kernel in two dimensions.
     fn cuLaunchGrid(function: Opaque, width: i32, height: i32) -> Status {
-        pass!(real::cuLaunchGrid(function, width, height))
+        launch!(Stream::legacy(0), real::cuLaunchGrid(function, width, height))
     }
 
     /// Launches a kernel in two dimensions, in a stream.
     fn cuLaunchGridAsync(function: Opaque, width: i32, height: i32, stream: Opaque) -> Status {
-        pass!(real::cuLaunchGridAsync(function, width, height, stream))
+        launch!(Stream::legacy(stream), real::cuLaunchGridAsync(function, width, height, stream))
     }
 
     /// Launches a kernel.
@@ -44,7 +67,7 @@ hooks! {
         function: Opaque, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
         shared: u32, stream: Opaque, parameters: Opaque, extra: Opaque,
     ) -> Status {
-        pass!(real::cuLaunchKernel(
+        launch!(Stream::legacy(stream), real::cuLaunchKernel(
             function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters, extra
         ))
     }
@@ -54,19 +77,21 @@ hooks! {
         function: Opaque, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
         shared: u32, stream: Opaque, parameters: Opaque, extra: Opaque,
     ) -> Status {
-        pass!(real::cuLaunchKernel_ptsz(
+        launch!(Stream::per_thread(stream), real::cuLaunchKernel_ptsz(
             function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters, extra
         ))
     }
 
     /// Launches a kernel with attributes.
-    fn cuLaunchKernelEx(config: Opaque, function: Opaque, parameters: Opaque, extra: Opaque) -> Status {
-        pass!(real::cuLaunchKernelEx(config, function, parameters, extra))
+    fn cuLaunchKernelEx(config: In<LaunchConfig>, function: Opaque, parameters: Opaque, extra: Opaque) -> Status {
+        let stream = Stream::legacy(LaunchConfig::stream(config));
+        launch!(stream, real::cuLaunchKernelEx(config, function, parameters, extra))
     }
 
     /// As above, with the per-thread default stream.
-    fn cuLaunchKernelEx_ptsz(config: Opaque, function: Opaque, parameters: Opaque, extra: Opaque) -> Status {
-        pass!(real::cuLaunchKernelEx_ptsz(config, function, parameters, extra))
+    fn cuLaunchKernelEx_ptsz(config: In<LaunchConfig>, function: Opaque, parameters: Opaque, extra: Opaque) -> Status {
+        let stream = Stream::per_thread(LaunchConfig::stream(config));
+        launch!(stream, real::cuLaunchKernelEx_ptsz(config, function, parameters, extra))
     }
 
     /// Launches a kernel whose blocks synchronise.
@@ -74,7 +99,7 @@ hooks! {
         function: Opaque, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
         shared: u32, stream: Opaque, parameters: Opaque,
     ) -> Status {
-        pass!(real::cuLaunchCooperativeKernel(
+        launch!(Stream::legacy(stream), real::cuLaunchCooperativeKernel(
             function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters
         ))
     }
@@ -84,7 +109,7 @@ hooks! {
         function: Opaque, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
         shared: u32, stream: Opaque, parameters: Opaque,
     ) -> Status {
-        pass!(real::cuLaunchCooperativeKernel_ptsz(
+        launch!(Stream::per_thread(stream), real::cuLaunchCooperativeKernel_ptsz(
             function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters
         ))
     }
@@ -93,51 +118,55 @@ hooks! {
     fn cuLaunchCooperativeKernelMultiDevice(list: Opaque, count: u32, flags: u32) -> Status {
         let all_passed = process::get().and_then(|process| process.shares.all().iter().try_for_each(gate::pass));
         match all_passed {
-            Ok(()) => pass!(real::cuLaunchCooperativeKernelMultiDevice(list, count, flags)),
+            Ok(()) => launch!(Stream::legacy(0), real::cuLaunchCooperativeKernelMultiDevice(list, count, flags)),
             Err(status) => status,
         }
     }
 
     /// Launches a graph.
     fn cuGraphLaunch(graph: Opaque, stream: Opaque) -> Status {
-        graph_memory::with_memory(graph, Stream::legacy(stream), || pass!(real::cuGraphLaunch(graph, stream)))
+        let of = Stream::legacy(stream);
+        graph_memory::with_memory(graph, of, || launch!(of, real::cuGraphLaunch(graph, stream)))
     }
 
     /// As above, with the per-thread default stream.
     fn cuGraphLaunch_ptsz(graph: Opaque, stream: Opaque) -> Status {
-        graph_memory::with_memory(graph, Stream::per_thread(stream), || pass!(real::cuGraphLaunch_ptsz(graph, stream)))
+        let of = Stream::per_thread(stream);
+        graph_memory::with_memory(graph, of, || launch!(of, real::cuGraphLaunch_ptsz(graph, stream)))
     }
 }
 
-/// Passes the gate of the current GPU and counts the launch.
+/// Passes the gate of the current GPU, waits for a lease where one is needed, and counts the launch.
 #[inline]
-pub(crate) fn pass_gate() -> Result<(), Status> {
+fn enter(stream: Stream) -> Result<Option<Inside<'static>>, Status> {
     let process = process::get()?;
     match process.shares.all() {
-        [share] if gate::is_open(share) => {
+        [share] if gate::is_open(share) && share.leases.is_free() => {
             count(share);
-            Ok(())
+            Ok(None)
         }
-        _ => pass_gate_of_device(process),
+        _ => enter_slowly(process, stream),
     }
 }
 
-/// As above, if the GPU matters: there are several shares, or the gate is not open.
-#[cold]
-fn pass_gate_of_device(process: &'static Process) -> Result<(), Status> {
+/// As above, if the GPU matters or the thread may have to wait.
+#[inline(never)]
+fn enter_slowly(
+    process: &'static Process,
+    stream: Stream,
+) -> Result<Option<Inside<'static>>, Status> {
     // A launch without a context fails, and the driver reports why.
-    let Ok(device) = devices::current() else { return Ok(()) };
+    let Ok(device) = devices::current() else { return Ok(None) };
     let share_indices = process.shares_of(device)?;
-    for share in share_indices.clone().filter_map(|share_index| process.shares.get(share_index)) {
+    let mut shares = share_indices.filter_map(|share_index| process.shares.get(share_index));
+    let Some(first) = shares.next() else { return Ok(None) };
+    gate::pass(first)?;
+    for share in shares {
         gate::pass(share)?;
     }
-    let mut share_indices = share_indices;
-    if let Some(share) =
-        share_indices.next().and_then(|share_index| process.shares.get(share_index))
-    {
-        count(share);
-    }
-    Ok(())
+    let inside = first.leases.get().and_then(|leases| leases.enter(stream));
+    count(first);
+    Ok(inside)
 }
 
 /// Counts a launch. Two concurrent threads may count one: precision is not worth a locked

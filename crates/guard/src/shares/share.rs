@@ -11,6 +11,7 @@ use octavo_guard_abi::{LIMITS_FILE, SOCKET_FILE, STATE_FILE};
 use super::ClosedReason;
 use crate::cuda::Status;
 use crate::gate;
+use crate::leases::ShareLeases;
 use crate::paths::Path;
 use crate::platform::sync::Mutex;
 use crate::platform::sys::file::{File, Identity, Mode};
@@ -21,7 +22,7 @@ mod mapping;
 mod process_identity;
 
 use locks::{HeldLocks, Locks};
-use mapping::Mapped;
+pub(crate) use mapping::Mapped;
 
 /// A share in which this process has a slot.
 #[derive(Debug)]
@@ -53,6 +54,8 @@ pub(crate) struct Share {
     context_bytes: AtomicU64,
     /// When slots of dead processes were last cleared for a query.
     last_reap_ms: AtomicU64,
+    /// Whether this process may launch now.
+    pub(crate) leases: ShareLeases,
 }
 
 /// The files of a share, before a slot is claimed.
@@ -108,8 +111,8 @@ pub(super) fn damage_code(damage: state::Damage) -> u64 {
 const REAP_INTERVAL_MS: u64 = 100;
 
 impl Share {
-    /// Opens the share of a folder and claims a slot.
-    pub(super) fn open(name: &[u8]) -> Result<Self, ClosedReason> {
+    /// Opens the share of a folder and claims a slot. `index` is its place in the list of shares.
+    pub(super) fn open(name: &[u8], index: usize) -> Result<Self, ClosedReason> {
         let path = |file| Path::of(name, file).ok_or(ClosedReason::TooMany);
         let (socket, state_path, limits_path) =
             (path(SOCKET_FILE)?, path(STATE_FILE)?, path(LIMITS_FILE)?);
@@ -167,6 +170,7 @@ impl Share {
             tampered: AtomicBool::new(false),
             context_bytes: AtomicU64::new(terms.context_bytes),
             last_reap_ms: AtomicU64::new(0),
+            leases: ShareLeases::new(index),
         };
         share.write_identity();
         Ok(share)

@@ -2,10 +2,11 @@
 
 use core::ffi::c_void;
 
-use crate::cuda::{Device, Opaque, Status};
+use crate::cuda::{Device, Opaque, Pointer, Status};
 use crate::devices;
 use crate::driver::call;
 use crate::platform::ffi::Out;
+use crate::platform::sys::task;
 
 /// A stream argument.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +29,22 @@ impl Stream {
     /// For functions whose 0 is the per-thread default stream.
     pub(crate) fn per_thread(handle: Opaque) -> Self {
         Self { handle, is_per_thread: true }
+    }
+
+    /// A number that no other stream of the GPU has: its handle, or the thread for a per-thread default stream.
+    pub(crate) fn key(self) -> u64 {
+        /// `CU_STREAM_LEGACY`.
+        const LEGACY: Opaque = 1;
+        /// `CU_STREAM_PER_THREAD`.
+        const PER_THREAD: Opaque = 2;
+        /// Set in the numbers of threads. Addresses of programs do not have it.
+        const THREAD: u64 = 1 << 63;
+        match self.handle {
+            0 if self.is_per_thread => THREAD | task::thread(),
+            PER_THREAD => THREAD | task::thread(),
+            0 => LEGACY as u64,
+            handle => handle as u64,
+        }
     }
 
     /// Whether the stream is being captured into a graph; assumed not if the driver does not tell.
@@ -62,6 +79,18 @@ impl Stream {
             call::cuLaunchHostFunc_ptsz(self.handle, function, number)
         } else {
             call::cuLaunchHostFunc(self.handle, function, number)
+        }
+    }
+
+    /// Makes the GPU store a number at an address when all earlier work in the stream is done. The address is that of
+    /// registered host memory.
+    pub(crate) fn write_after(self, address: Pointer, value: u64) -> Status {
+        /// `CU_STREAM_WRITE_VALUE_DEFAULT`: after a memory barrier.
+        const FLAGS: u32 = 0;
+        if self.is_per_thread {
+            call::cuStreamWriteValue64_v2_ptsz(self.handle, address, value, FLAGS)
+        } else {
+            call::cuStreamWriteValue64_v2(self.handle, address, value, FLAGS)
         }
     }
 

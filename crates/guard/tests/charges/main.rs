@@ -50,6 +50,7 @@ mod fabric;
 mod faults;
 mod freed;
 mod graphs;
+mod leases;
 mod limits;
 mod model;
 mod plain;

@@ -94,6 +94,7 @@ cgroupRoot: /host/sys/fs/cgroup
 shareTmpfs: true
 gpuShares: \"memory\"
 memoryEnforcement: \"auto\"
+timeEnforcement: \"off\"
 minOverflowPolicy: Kill
 watchInterval: \"200ms\"
 hookDirSeen: /host/hook-dir

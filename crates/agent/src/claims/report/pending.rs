@@ -35,6 +35,8 @@ pub enum Fact {
         backend: Option<BackendKind>,
         /// Action on containers that exceed the share; `None` as for the backend.
         overflow: Option<OverflowPolicy>,
+        /// What it asks of the GPU's time.
+        time: TimeFact,
         /// Findings since then, with their times in seconds since 1970.
         findings: Vec<(ShareFinding, i64)>,
     },
@@ -50,6 +52,17 @@ pub enum Fact {
         /// The instance as it was.
         instance: MigFact,
     },
+}
+
+/// What a share asks of a GPU's time, and whether the node gives leases.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimeFact {
+    /// Guaranteed part in thousandths of a percent; 0 means none.
+    pub request: u32,
+    /// The part that it never exceeds, likewise.
+    pub limit: Option<u32>,
+    /// Whether its processes need leases.
+    pub has_leases: bool,
 }
 
 /// Which MIG instance a claim got.
@@ -97,10 +110,13 @@ impl Fact {
     pub(super) fn of(held: &HeldDevice, prepared_at: Option<i64>, is_gone: bool) -> Option<Self> {
         match &held.kind {
             HeldKind::Whole => None,
-            HeldKind::Share(_) => {
+            HeldKind::Share(share) => {
                 let backend = held.terms.map(|terms| terms.backend);
                 let overflow = held.terms.map(|terms| terms.overflow);
-                Some(Self::Share { prepared_at, backend, overflow, findings: Vec::new() })
+                let limit = held.terms.and_then(|terms| terms.compute_limit);
+                let request = share.compute_milli_percent;
+                let time = TimeFact { request, limit, has_leases: false };
+                Some(Self::Share { prepared_at, backend, overflow, time, findings: Vec::new() })
             }
             HeldKind::Mig(mig) => {
                 let made = mig.made.as_ref()?;

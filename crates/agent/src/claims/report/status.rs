@@ -10,7 +10,7 @@ use octavo_enforcement::share::{ShareFinding, Status};
 use octavo_node::ClaimRef;
 use serde_json::{Value, json};
 
-use super::{Fact, Report, ReportedDevice};
+use super::{Fact, Report, ReportedDevice, TimeFact};
 
 /// Longest note of an event that the API takes.
 pub(super) const NOTE_LIMIT: usize = 1024;
@@ -82,7 +82,7 @@ impl Fact {
             since.and_then(|since| jiff::Timestamp::from_second(since).ok()).unwrap_or(now)
         };
         vec![match self {
-            Self::Share { prepared_at, backend, overflow, findings } => {
+            Self::Share { prepared_at, backend, overflow, time, findings } => {
                 let changed = |(finding, at): &(ShareFinding, i64)| {
                     let (kind, status) = finding.condition?;
                     let at = since(&Some(*at));
@@ -92,8 +92,10 @@ impl Fact {
                 let is_enforced = |(kind, _): &&(&str, Value)| *kind == names::CONDITION_ENFORCED;
                 let own = found.iter().find(is_enforced).is_none();
                 let own = own.then(|| enforced(*backend, *overflow, since(prepared_at)));
+                let time = time_enforced(*time, since(prepared_at));
                 return own
                     .into_iter()
+                    .chain(time)
                     .chain(found.into_iter().map(|(_, reported)| reported))
                     .collect();
             }
@@ -167,6 +169,36 @@ fn enforced(
         message.push_str(policy.as_str());
     }
     condition(names::CONDITION_ENFORCED, status, reason, &message, since)
+}
+
+/// Whether something holds a share to its part of the GPU's time. `None` if it asks for none, and the node gives no leases.
+fn time_enforced(time: TimeFact, since: jiff::Timestamp) -> Option<Value> {
+    let TimeFact { request, limit, has_leases } = time;
+    let percent = |part: u32| {
+        let (whole, thousandths) = (part / 1_000, part % 1_000);
+        let text = format!("{whole}.{thousandths:03}");
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    };
+    if !has_leases {
+        let asks = request > 0 || limit.is_some();
+        let message = "the node does not divide the GPU's time among shares, so the driver does it evenly among \
+             their processes; `timeEnforcement: leases` of the agent divides it, with the guard as the backend";
+        let (status, reason) = (Status::False, names::REASON_TIME_NOT_ENFORCED);
+        return asks
+            .then(|| condition(names::CONDITION_TIME_ENFORCED, status, reason, message, since));
+    }
+    let has = match request {
+        0 => "the GPU's time that other shares leave".to_owned(),
+        part => format!("{} % of the GPU's time while they want it", percent(part)),
+    };
+    let more = match limit {
+        Some(part) => format!(", and never more than {} %", percent(part)),
+        None if request == 0 => String::new(),
+        None => ", and more while others leave it".to_owned(),
+    };
+    let message = format!("its processes have {has}{more}");
+    let (kind, reason) = (names::CONDITION_TIME_ENFORCED, names::REASON_LEASES);
+    Some(condition(kind, Status::True, reason, &message, since))
 }
 
 /// A warning about a claim.

@@ -17,7 +17,7 @@ use tonic::codegen::http::{Request, Response};
 use super::status::NOTE_LIMIT;
 use super::{
     Fact, KubeReporter, MigFact, REPEAT_INTERVAL, Report, ReportHistory, ReportedDevice, Reporter,
-    event_of, status_of,
+    TimeFact, event_of, status_of,
 };
 
 fn claim() -> ClaimRef {
@@ -224,6 +224,7 @@ fn share(prepared_at: Option<i64>) -> Fact {
         prepared_at,
         backend: Some(BackendKind::Guard),
         overflow: Some(OverflowPolicy::Kill),
+        time: TimeFact::default(),
         findings: Vec::new(),
     }
 }
@@ -235,6 +236,7 @@ fn a_share_s_condition_says_what_holds_it_and_what_was_found() {
             prepared_at: Some(0),
             backend,
             overflow: Some(OverflowPolicy::Kill),
+            time: TimeFact::default(),
             findings,
         };
         let devices = vec![ReportedDevice { fact: Some(fact), ..device() }];
@@ -263,6 +265,47 @@ fn a_share_s_condition_says_what_holds_it_and_what_was_found() {
     let lost = news("Enforced", Status::False);
     let expected = ["MemoryOverflow=True Killed", "Enforced=False Killed"];
     assert_eq!(reported(Some(BackendKind::Guard), vec![overflow, lost]), expected);
+}
+
+#[test]
+fn a_share_s_condition_of_time_says_what_it_has() {
+    let reported = |time| {
+        let Fact::Share { prepared_at, backend, overflow, findings, .. } = share(Some(0)) else {
+            panic!("a share")
+        };
+        let fact = Fact::Share { prepared_at, backend, overflow, time, findings };
+        let devices = vec![ReportedDevice { fact: Some(fact), ..device() }];
+        let status = status_of(&Report { devices, ..report(None) }, jiff::Timestamp::now());
+        let conditions = status["status"]["devices"][0]["conditions"].as_array().cloned();
+        let of_time = |condition: &Value| condition["type"] == "TimeEnforced";
+        let found = conditions.into_iter().flatten().find(of_time)?;
+        let word = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
+        Some(format!("{} {}: {}", word("status"), word("reason"), word("message")))
+    };
+    let time = |request, limit, has_leases| TimeFact { request, limit, has_leases };
+    assert_eq!(reported(time(0, None, false)), None, "it asks for nothing");
+    let without = reported(time(25_000, None, false)).expect("a condition");
+    assert!(without.starts_with("False TimeNotEnforced: "), "{without}");
+    assert!(reported(time(0, Some(50_000), false)).is_some(), "a limit is not held");
+    let expected = [
+        (time(0, None, true), "the GPU's time that other shares leave"),
+        (
+            time(0, Some(5_500), true),
+            "the GPU's time that other shares leave, and never more than 5.5 %",
+        ),
+        (
+            time(25_000, None, true),
+            "25 % of the GPU's time while they want it, and more while others leave it",
+        ),
+        (
+            time(12_500, Some(50_000), true),
+            "12.5 % of the GPU's time while they want it, and never more than 50 %",
+        ),
+    ];
+    for (time, words) in expected {
+        let found = reported(time).expect("a condition");
+        assert_eq!(found, format!("True Leases: its processes have {words}"));
+    }
 }
 
 #[test]

@@ -10,14 +10,15 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Maximum connections of all shares of a node.
 const MAX_CONNECTIONS: u64 = 4096;
-/// Guards may use at most this fraction of the agent's descriptors.
-const DESCRIPTORS_DIVISOR: u64 = 4;
+/// Guards may use at most this fraction of the agent's descriptors, divided by those of a connection: its socket, its
+/// doorbell, and its process.
+const DESCRIPTORS_DIVISOR: u64 = 4 * 3;
 /// Maximum connections of a share: about one per process.
-pub(in crate::watchdog) const MAX_CONNECTIONS_PER_SHARE: usize = 512;
+pub(crate) const MAX_CONNECTIONS_PER_SHARE: usize = 512;
 
 /// The room of a node.
 #[derive(Debug)]
-pub(in crate::watchdog) struct ConnectionQuota {
+pub(crate) struct ConnectionQuota {
     total: usize,
     /// Connections of each share that listens.
     held: Mutex<BTreeMap<String, ShareConnections>>,
@@ -32,32 +33,32 @@ struct ShareConnections {
 
 /// A share's part of the quota, while it listens.
 #[derive(Debug)]
-pub(in crate::watchdog) struct ShareQuota {
+pub(crate) struct ShareQuota {
     quota: Arc<ConnectionQuota>,
     share: String,
 }
 
 /// A connection's place.
 #[derive(Debug)]
-pub(in crate::watchdog) struct ConnectionPermit {
+pub(crate) struct ConnectionPermit {
     of: Arc<ShareQuota>,
 }
 
 impl ConnectionQuota {
     /// A quota with a total number of connections.
-    pub(in crate::watchdog) fn new(total: usize) -> Arc<Self> {
+    pub(crate) fn new(total: usize) -> Arc<Self> {
         Arc::new(Self { total, held: Mutex::default() })
     }
 
     /// A quota derived from this process's descriptor limit.
-    pub(in crate::watchdog) fn for_process() -> Arc<Self> {
+    pub(crate) fn for_process() -> Arc<Self> {
         let limit = getrlimit(Resource::Nofile).current;
         let descriptors = limit.map_or(u64::MAX, |limit| limit / DESCRIPTORS_DIVISOR);
         Self::new(usize::try_from(descriptors.min(MAX_CONNECTIONS)).unwrap_or(usize::MAX))
     }
 
     /// Takes a share's part.
-    pub(in crate::watchdog) fn for_share(self: &Arc<Self>, share: &str) -> Arc<ShareQuota> {
+    pub(crate) fn for_share(self: &Arc<Self>, share: &str) -> Arc<ShareQuota> {
         self.held().entry(share.to_owned()).or_default().sockets += 1;
         Arc::new(ShareQuota { quota: Arc::clone(self), share: share.to_owned() })
     }
@@ -70,7 +71,7 @@ impl ConnectionQuota {
 
 impl ShareQuota {
     /// A permit for one more connection, if the quota allows it.
-    pub(in crate::watchdog) fn try_acquire(self: &Arc<Self>) -> Option<ConnectionPermit> {
+    pub(crate) fn try_acquire(self: &Arc<Self>) -> Option<ConnectionPermit> {
         let mut held = self.quota.held();
         let half = self.quota.total / 2;
         let kept = (half / held.len().max(1)).max(1);

@@ -17,13 +17,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use octavo_guard_abi::SOCKET_FILE;
-use octavo_guard_abi::message::{Frame, Kind, SIZE};
+use octavo_guard_abi::message::{Frame, Kind, LEASE_PAGE, SIZE};
 use rustix::fs::{Mode, OFlags};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::gpu_time::{GpuTime, LeaseClient};
 use crate::process::Process;
 use crate::process::proc::Proc;
 use crate::watchdog::guards::connection_quota::{ConnectionPermit, ShareQuota};
@@ -42,7 +43,7 @@ const FRAME_BURST: u32 = 512;
 /// A share's socket. Dropping it ends all its connections. The file stays for the next agent to replace, and is removed
 /// with the share's folder.
 #[derive(Debug)]
-pub(in crate::watchdog) struct GuardListener {
+pub(crate) struct GuardListener {
     path: PathBuf,
     file: (u64, u64),
     task: AbortHandle,
@@ -50,19 +51,23 @@ pub(in crate::watchdog) struct GuardListener {
 
 impl GuardListener {
     /// Listens in the folder of a share. `quota` is the share's part of all connections. Needs a tokio runtime.
-    pub(in crate::watchdog) fn open(
+    pub(crate) fn open(
         folder: &Path,
         guard_reports: Arc<GuardReports>,
         proc: Proc,
         quota: Arc<ShareQuota>,
+        gpu_time: Option<Arc<GpuTime>>,
     ) -> io::Result<Self> {
         let listener = UnixListener::from_std(listen(folder)?)?;
         let path = folder.join(SOCKET_FILE);
         let file = identity(&path)?;
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into();
         let acceptor = ConnectionAcceptor {
+            name,
             guard_reports,
             proc,
             quota,
+            gpu_time,
             pacer: Arc::new(FramePacer::default()),
         };
         let task = tokio::spawn(acceptor.serve(listener)).abort_handle();
@@ -70,7 +75,7 @@ impl GuardListener {
     }
 
     /// Whether the path still leads here.
-    pub(in crate::watchdog) fn is_in_place(&self) -> bool {
+    pub(crate) fn is_in_place(&self) -> bool {
         identity(&self.path).is_ok_and(|found| found == self.file)
     }
 }
@@ -107,9 +112,13 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 /// Accepts the connections of a share.
 #[derive(Clone)]
 struct ConnectionAcceptor {
+    /// Name of the share's folder.
+    name: Arc<str>,
     guard_reports: Arc<GuardReports>,
     proc: Proc,
     quota: Arc<ShareQuota>,
+    /// Gives leases, if this agent does.
+    gpu_time: Option<Arc<GpuTime>>,
     pacer: Arc<FramePacer>,
 }
 
@@ -157,6 +166,7 @@ impl GuardConnection {
         let mut bytes = [0; SIZE];
         let Ok(Ok(_)) = timeout(HELLO_TIMEOUT, stream.read_exact(&mut bytes)).await else { return };
         let hello = Frame::decode(&bytes).filter(|frame| frame.kind == Kind::Hello);
+        let _lease = hello.as_ref().and_then(|hello| self.lease(hello, &stream));
         let mut next = hello;
         while let Some(frame) = next {
             self.acceptor.pacer.take().await;
@@ -167,6 +177,20 @@ impl GuardConnection {
             next = Frame::decode(&bytes);
         }
         tracing::debug!(pid = self.process.pid, "a guard's connection said what no guard says");
+    }
+}
+
+impl GuardConnection {
+    /// Gives the process leases of GPU time, if it asks for them.
+    fn lease(&self, hello: &Frame, stream: &UnixStream) -> Option<LeaseClient> {
+        let gpu_time = self.acceptor.gpu_time.as_ref().filter(|_| hello.text() == LEASE_PAGE)?;
+        let (share, pid) = (&*self.acceptor.name, self.process.pid);
+        let joined = gpu_time.join(share, pid, stream);
+        joined
+            .inspect_err(|error| {
+                tracing::warn!(share, pid, %error, "a process has no leases of GPU time");
+            })
+            .ok()
     }
 }
 

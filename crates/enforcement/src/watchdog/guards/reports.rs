@@ -17,7 +17,7 @@ const MAX_CONNECTIONS_PER_PROCESS: usize = 4;
 
 /// Reports about one share.
 #[derive(Debug, Default)]
-pub(in crate::watchdog) struct GuardReports(Mutex<State>);
+pub(crate) struct GuardReports(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -34,20 +34,20 @@ struct State {
 
 /// Reports since the last poll.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::watchdog) struct NewReports {
+pub(crate) struct NewReports {
     /// Damage of the state file, as in the frame. Permanent.
-    pub(in crate::watchdog) tampered: Option<u64>,
+    pub(crate) tampered: Option<u64>,
     /// Allocations that were refused.
-    pub(in crate::watchdog) refused: u64,
+    pub(crate) refused: u64,
     /// Calls of functions that the guard does not know.
-    pub(in crate::watchdog) unknown: u64,
+    pub(crate) unknown: u64,
     /// New function names, and whether each was refused.
-    pub(in crate::watchdog) names: BTreeMap<String, bool>,
+    pub(crate) names: BTreeMap<String, bool>,
 }
 
 impl GuardReports {
     /// Registers a connection of a process; `false` if it has too many.
-    pub(in crate::watchdog) fn connect(&self, process: Process) -> bool {
+    pub(crate) fn connect(&self, process: Process) -> bool {
         let mut state = self.state();
         let connections = state.connected.entry(process).or_default();
         if *connections >= MAX_CONNECTIONS_PER_PROCESS {
@@ -58,7 +58,7 @@ impl GuardReports {
     }
 
     /// Forgets a connection.
-    pub(in crate::watchdog) fn disconnect(&self, process: Process) {
+    pub(crate) fn disconnect(&self, process: Process) {
         let mut state = self.state();
         if let Some(connections) = state.connected.get_mut(&process) {
             *connections -= 1;
@@ -69,12 +69,12 @@ impl GuardReports {
     }
 
     /// Whether a process is connected.
-    pub(in crate::watchdog) fn is_connected(&self, process: Process) -> bool {
+    pub(crate) fn is_connected(&self, process: Process) -> bool {
         self.state().connected.contains_key(&process)
     }
 
     /// Takes a frame.
-    pub(in crate::watchdog) fn take(&self, frame: &Frame) {
+    pub(crate) fn take(&self, frame: &Frame) {
         let mut state = self.state();
         match frame.kind {
             Kind::Hello => {}
@@ -95,7 +95,7 @@ impl GuardReports {
     }
 
     /// Takes the reports since the last call.
-    pub(in crate::watchdog) fn take_new(&self) -> NewReports {
+    pub(crate) fn take_new(&self) -> NewReports {
         let mut state = self.state();
         NewReports {
             tampered: state.tampered,

@@ -36,6 +36,7 @@ pub(super) mod number {
     pub(in crate::platform::sys) const CLOSE: usize = 57;
     pub(in crate::platform::sys) const GETDENTS64: usize = 61;
     pub(in crate::platform::sys) const READ: usize = 63;
+    pub(in crate::platform::sys) const PPOLL: usize = 73;
     pub(in crate::platform::sys) const FUTEX: usize = 98;
     pub(in crate::platform::sys) const CLOCK_GETTIME: usize = 113;
     pub(in crate::platform::sys) const RT_SIGPROCMASK: usize = 135;
@@ -44,6 +45,7 @@ pub(super) mod number {
     pub(in crate::platform::sys) const CONNECT: usize = 203;
     pub(in crate::platform::sys) const SENDTO: usize = 206;
     pub(in crate::platform::sys) const RECVFROM: usize = 207;
+    pub(in crate::platform::sys) const RECVMSG: usize = 212;
     pub(in crate::platform::sys) const MUNMAP: usize = 215;
     pub(in crate::platform::sys) const MMAP: usize = 222;
     pub(in crate::platform::sys) const MPROTECT: usize = 226;

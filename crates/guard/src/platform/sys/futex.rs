@@ -46,6 +46,12 @@ pub(crate) fn wake(word: &AtomicU32, count: u32) {
     let _ = call(number::FUTEX, arguments);
 }
 
+/// Wakes all waiters, of all processes that map the word.
+pub(crate) fn wake_all(word: &AtomicU32) {
+    let arguments = [word.as_ptr() as usize, WAKE, i32::MAX as usize, 0, 0, 0];
+    let _ = call(number::FUTEX, arguments);
+}
+
 /// Sleeps.
 pub(crate) fn sleep_milliseconds(milliseconds: u32) {
     sleep_microseconds(u64::from(milliseconds) * 1000);

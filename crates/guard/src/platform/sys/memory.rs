@@ -36,8 +36,8 @@ pub(crate) const PIN_BYTES: usize = 4096;
 pub(crate) fn pin_open_file(file: &File) -> Result<NonNull<u8>, Errno> {
     const NO_ACCESS: usize = 0;
     let mapped = pointer(call(number::MMAP, [0, PIN_BYTES, NO_ACCESS, SHARED, file.number(), 0])?)?;
-    match call(number::MADVISE, [mapped.as_ptr() as usize, PIN_BYTES, DONT_FORK, 0, 0, 0]) {
-        Ok(_) => Ok(mapped),
+    match dont_fork(mapped, PIN_BYTES) {
+        Ok(()) => Ok(mapped),
         Err(error) => {
             // JUSTIFICATION: mapped memory is unmapped by hand.
             // SAFETY: no reference to it exists.
@@ -54,6 +54,11 @@ pub(crate) fn pin_open_file(file: &File) -> Result<NonNull<u8>, Errno> {
 /// No reference to it may be left.
 pub(crate) unsafe fn unmap(pointer: NonNull<u8>, bytes: usize) {
     let _ = call(number::MUNMAP, [pointer.as_ptr() as usize, bytes, 0, 0, 0, 0]);
+}
+
+/// Leaves memory of [`map_file`] out of each child of a fork.
+pub(crate) fn dont_fork(pointer: NonNull<u8>, bytes: usize) -> Result<(), Errno> {
+    call(number::MADVISE, [pointer.as_ptr() as usize, bytes, DONT_FORK, 0, 0, 0]).map(drop)
 }
 
 /// Makes the kernel zero memory of [`map_anonymous`] in each child of a fork.

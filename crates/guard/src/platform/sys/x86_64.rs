@@ -42,12 +42,14 @@ pub(super) mod number {
     pub(in crate::platform::sys) const CONNECT: usize = 42;
     pub(in crate::platform::sys) const SENDTO: usize = 44;
     pub(in crate::platform::sys) const RECVFROM: usize = 45;
+    pub(in crate::platform::sys) const RECVMSG: usize = 47;
     pub(in crate::platform::sys) const FCNTL: usize = 72;
     pub(in crate::platform::sys) const FSTATFS: usize = 138;
     pub(in crate::platform::sys) const FUTEX: usize = 202;
     pub(in crate::platform::sys) const GETDENTS64: usize = 217;
     pub(in crate::platform::sys) const CLOCK_GETTIME: usize = 228;
     pub(in crate::platform::sys) const OPENAT: usize = 257;
+    pub(in crate::platform::sys) const PPOLL: usize = 271;
     pub(in crate::platform::sys) const READ: usize = 0;
     pub(in crate::platform::sys) const STATX: usize = 332;
 }

@@ -6,7 +6,8 @@ use crate::platform::sys::file::File;
 use crate::platform::sys::{Errno, memory};
 
 /// A mapped file, unmapped on drop.
-pub(super) struct Mapped<T> {
+#[derive(Debug)]
+pub(crate) struct Mapped<T> {
     /// Start of the mapping.
     pub(super) start: NonNull<T>,
     /// Size of the mapping.
@@ -19,6 +20,13 @@ impl<T> Mapped<T> {
         Ok(Self { start: memory::map_file(file, bytes, is_writable)?.cast(), bytes })
     }
 
+    /// As above, writable, and in no child of a fork.
+    pub(crate) fn of_process(file: &File, bytes: usize) -> Result<Self, Errno> {
+        let mapped = Self::of(file, bytes, true)?;
+        memory::dont_fork(mapped.start.cast(), bytes)?;
+        Ok(mapped)
+    }
+
     /// The content.
     pub(super) fn get(&self) -> &T {
         // JUSTIFICATION: files are shared by mapping them.
@@ -29,7 +37,7 @@ impl<T> Mapped<T> {
     }
 
     /// Leaves it mapped.
-    pub(super) fn leak(self) -> &'static T {
+    pub(crate) fn leak(self) -> &'static T {
         let start = self.start;
         core::mem::forget(self);
         // JUSTIFICATION: as above.

@@ -28,6 +28,7 @@ fn open(folder: &Path, quota: usize) -> (GuardListener, Arc<GuardReports>) {
         Arc::clone(&guard_reports),
         proc(),
         ConnectionQuota::new(quota).for_share("s"),
+        None,
     );
     (listener.unwrap(), guard_reports)
 }
@@ -119,7 +120,8 @@ async fn a_folder_may_have_a_longer_path_than_a_socket() {
             &folder,
             Arc::default(),
             proc(),
-            ConnectionQuota::new(1).for_share("s")
+            ConnectionQuota::new(1).for_share("s"),
+            None,
         )
         .is_err()
     );

@@ -186,6 +186,7 @@ impl Fixture {
             folder: self.path(&format!("run/octavo/shares/uid-{name}_s")),
             memory_bytes: mebibytes * MIB,
             compute_milli_percent: 0,
+            compute_limit: None,
             overflow,
             strictness: Strictness::Lenient,
             class: ShareClass::Normal,
@@ -306,6 +307,7 @@ impl Fixture {
                 metrics,
                 notifier,
                 consumers,
+                None,
             )
         })
     }

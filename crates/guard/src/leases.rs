@@ -1,0 +1,371 @@
+//! Leases of GPU time: whether this process may launch, and how much it may have in flight.
+//!
+//! The agent shares a page with the process ([`octavo_guard_abi::lease_page`]). Without one, or with a lease that is
+//! free, a launch costs two loads. Otherwise a thread enters before its launch and leaves after it:
+//!
+//! ```text
+//! enter:  count as inside, then read the lease      none, or no room: leave, wait, try again
+//! leave:  count the launch, mark its stream if due, then no longer count as inside
+//! ```
+//!
+//! The agent ends a lease and then reads who is inside. Of a thread and the agent at least one sees the other, so no
+//! launch goes unnoticed.
+//!
+//! Launches in flight are those after the last mark that the GPU has reached. Not each launch is marked: the unmarked ones
+//! are at most a quarter of the cap.
+//!
+//! ```text
+//! streams   launches and marks of each stream
+//! marks     how a mark is written: by the GPU, or by a host function
+//! doorbell  wakes the agent when a thread begins to wait
+//! ```
+
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
+
+use octavo_guard_abi::lease_page::{Lease, LeasePage, LeaseWord};
+
+use crate::cuda::Status;
+use crate::platform::sys::file::File;
+use crate::platform::sys::futex::{self, WaitScope};
+use crate::platform::sys::{memory, task};
+use crate::tracking::streams::Stream;
+
+mod doorbell;
+mod marks;
+mod streams;
+
+use doorbell::Doorbell;
+use marks::Marker;
+use streams::Streams;
+
+/// Longest sleep of a waiting thread before it looks at the page again, in milliseconds.
+const MAX_SLEEP_MS: u32 = 20;
+
+/// How long a thread waits for a lease at least, although the page says that none is needed. An agent that has just
+/// woken moves that time on.
+const MIN_WAIT_MS: u64 = 1_000;
+
+/// Sleep of a thread that waits for room, in microseconds. The GPU wakes no thread when it reaches a mark.
+const ROOM_SLEEP_US: u64 = 50;
+
+/// Looks at the marks before the first sleep.
+const ROOM_SPINS: u32 = 200;
+
+/// The leases of one share in this process, once the agent shares a page. Until then they take no memory.
+#[derive(Debug)]
+pub(crate) struct ShareLeases {
+    /// Index of the share in its list, by which marks of host functions find it.
+    share_index: usize,
+    leases: AtomicPtr<Leases>,
+}
+
+impl ShareLeases {
+    pub(crate) const fn new(share_index: usize) -> Self {
+        Self { share_index, leases: AtomicPtr::new(core::ptr::null_mut()) }
+    }
+
+    /// The leases, if there was ever a page.
+    #[inline]
+    pub(crate) fn get(&self) -> Option<&'static Leases> {
+        // JUSTIFICATION: they are read without a lock on every launch.
+        // SAFETY: the pointer is null, or that of `take_page`, whose memory is never unmapped.
+        unsafe { self.leases.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Whether a launch needs no lease.
+    #[inline]
+    pub(crate) fn is_free(&self) -> bool {
+        self.get().is_none_or(Leases::is_free)
+    }
+
+    /// Whether there is a page.
+    pub(crate) fn has_page(&self) -> bool {
+        self.get().is_some_and(|leases| leases.page().is_some())
+    }
+
+    /// Takes a page of the agent, and the doorbell. One thread calls this. Without memory there are no leases.
+    pub(crate) fn take_page(&self, page: &'static LeasePage, doorbell: File) {
+        let leases = match self.get() {
+            Some(leases) => leases,
+            None => match memory::map_anonymous(size_of::<Leases>()) {
+                Ok(place) => {
+                    let place = place.cast::<Leases>();
+                    // JUSTIFICATION: the guard has no allocator.
+                    // SAFETY: the memory was mapped for a `Leases`, and begins at a page boundary.
+                    unsafe { place.write(Leases::new(self.share_index)) };
+                    self.leases.store(place.as_ptr(), Ordering::Release);
+                    // JUSTIFICATION: as above.
+                    // SAFETY: it was written above, and is never unmapped.
+                    unsafe { place.as_ref() }
+                }
+                Err(_) => return,
+            },
+        };
+        leases.doorbell.set(Some(doorbell));
+        leases.set_page(Some(page));
+    }
+
+    /// Gives the page up when its agent is gone.
+    pub(crate) fn drop_page(&self) {
+        if let Some(leases) = self.get() {
+            leases.set_page(None);
+            leases.doorbell.set(None);
+        }
+    }
+}
+
+/// The leases of one share in this process.
+#[derive(Debug)]
+pub(crate) struct Leases {
+    /// Index of the share in its list, by which marks of host functions find it.
+    share_index: usize,
+    /// The page; null until the agent shares one, and after it is gone.
+    page: AtomicPtr<LeasePage>,
+    /// The lease for which `room` was counted.
+    counted: AtomicU32,
+    /// Launches that fit under the cap before marks are counted again.
+    room: AtomicI32,
+    streams: Streams,
+    marker: Marker,
+    /// Wakes the agent.
+    doorbell: Doorbell,
+}
+
+/// A thread that is in a launch.
+#[derive(Debug)]
+pub(crate) struct Inside<'a> {
+    leases: &'a Leases,
+    page: &'static LeasePage,
+}
+
+impl Leases {
+    const fn new(share_index: usize) -> Self {
+        Self {
+            share_index,
+            page: AtomicPtr::new(core::ptr::null_mut()),
+            counted: AtomicU32::new(0),
+            room: AtomicI32::new(0),
+            streams: Streams::new(),
+            marker: Marker::new(),
+            doorbell: Doorbell::new(),
+        }
+    }
+
+    fn page(&self) -> Option<&'static LeasePage> {
+        let page = self.page.load(Ordering::Acquire);
+        // JUSTIFICATION: the page is memory that the agent shares.
+        // SAFETY: it is null, or a page that `set_page` took, which is never unmapped.
+        unsafe { page.as_ref() }
+    }
+
+    /// Takes a page of the agent, or drops the one that there was. A page stays mapped: threads and the GPU may still use
+    /// it.
+    fn set_page(&self, page: Option<&'static LeasePage>) {
+        if let Some(page) = page {
+            self.streams.begin(page);
+            self.marker.forget();
+        }
+        let page = page.map_or(core::ptr::null_mut(), |page| (&raw const *page).cast_mut());
+        let old = self.page.swap(page, Ordering::AcqRel);
+        // JUSTIFICATION: as in `page`.
+        // SAFETY: as in `page`.
+        if let Some(old) = unsafe { old.as_ref() } {
+            // Its threads find the new page.
+            futex::wake_all(&old.lease);
+        }
+    }
+
+    /// Whether a launch needs no lease.
+    #[inline]
+    fn is_free(&self) -> bool {
+        self.page().is_none_or(LeasePage::is_free)
+    }
+
+    /// Waits until this thread may launch into a stream; `None` if the launch is not counted.
+    pub(crate) fn enter(&self, stream: Stream) -> Option<Inside<'_>> {
+        let mut waiting = None;
+        loop {
+            let page = self.page()?;
+            page.inside.fetch_add(1, Ordering::SeqCst);
+            let word = LeaseWord(page.lease.load(Ordering::SeqCst));
+            let lease = word.lease();
+            if let Lease::Capped(cap) = lease
+                && self.take_room(page, word, cap)
+            {
+                return Some(Inside { leases: self, page });
+            }
+            if waiting.is_none() && lease != Lease::Free {
+                // What this thread launched before must be known when it waits.
+                self.mark(page, stream);
+            }
+            page.inside.fetch_sub(1, Ordering::SeqCst);
+            if lease == Lease::Free {
+                return None;
+            }
+            let waiting = waiting.get_or_insert_with(|| Waiting::begin(page));
+            if waiting.page != (&raw const *page) {
+                *waiting = Waiting::begin(page);
+            }
+            match lease {
+                Lease::None if waiting.is_over() => return None,
+                Lease::None => waiting.for_change(self, word),
+                Lease::Capped(_) | Lease::Free => waiting.for_room(),
+            }
+        }
+    }
+
+    /// Takes room for one launch under the cap.
+    fn take_room(&self, page: &LeasePage, word: LeaseWord, cap: u32) -> bool {
+        if self.counted.load(Ordering::Relaxed) == word.0
+            && self.room.fetch_sub(1, Ordering::Relaxed) > 0
+        {
+            return true;
+        }
+        let room = self.streams.room(page, cap);
+        self.room.store(room - 1, Ordering::Relaxed);
+        self.counted.store(word.0, Ordering::Relaxed);
+        room > 0
+    }
+
+    /// Appends a mark to a stream that has launches since its last one.
+    fn mark(&self, page: &'static LeasePage, stream: Stream) {
+        if let Some(index) = self.streams.known(stream) {
+            self.streams.mark(page, index, 1, &mut |value| self.write(page, index, value, stream));
+        }
+    }
+
+    /// Writes a mark. `None` if the stream is being captured: what it launches goes into a graph.
+    fn write(
+        &self,
+        page: &'static LeasePage,
+        index: usize,
+        value: u64,
+        stream: Stream,
+    ) -> Option<Status> {
+        if stream.is_capturing() {
+            return None;
+        }
+        let place = marks::Place { share: self.share_index, stream: index };
+        Some(self.marker.write(page, place, value, stream))
+    }
+
+    /// Marks a stream before the program waits for it, or records an event in it.
+    #[inline]
+    pub(crate) fn before_wait(&self, stream: Stream) {
+        if let Some(page) = self.page()
+            && !page.is_free()
+        {
+            self.mark(page, stream);
+        }
+    }
+
+    /// Forgets a stream before the program destroys it.
+    #[inline]
+    pub(crate) fn forget(&self, stream: Stream) {
+        if self.page().is_some() {
+            self.streams.forget(stream);
+        }
+    }
+
+    /// Forgets all streams, and where marks are written, when a context ends or is lost.
+    pub(crate) fn forget_all(&self) {
+        if let Some(page) = self.page() {
+            self.streams.forget_all(page);
+        }
+        self.marker.forget();
+    }
+
+    /// Notes that the GPU has reached a mark of a host function.
+    pub(crate) fn reached(&self, stream: usize, value: u64) {
+        if let Some(mark) = self.page().and_then(|page| page.streams.get(stream)) {
+            mark.completed.store(value, Ordering::Release);
+        }
+    }
+}
+
+impl Inside<'_> {
+    /// Counts the launch into a stream, and ends it.
+    pub(crate) fn leave(self, stream: Stream, status: Status) {
+        let Self { leases, page } = self;
+        if status.is_success() {
+            if let Some(index) = leases.streams.of(page, stream) {
+                let most = match LeaseWord(page.lease.load(Ordering::Relaxed)).lease() {
+                    Lease::Capped(cap) => u64::from(cap / 4).clamp(1, 16),
+                    Lease::None | Lease::Free => 1,
+                };
+                if leases.streams.count(page, index, most) {
+                    let mut write = |value| leases.write(page, index, value, stream);
+                    leases.streams.mark(page, index, most, &mut write);
+                }
+            }
+        } else if status.is_lost() {
+            leases.forget_all();
+        }
+        page.inside.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A thread that waits, counted on its page.
+struct Waiting {
+    page: *const LeasePage,
+    words: &'static LeasePage,
+    since_ms: u64,
+    looks: u32,
+    is_counted: bool,
+}
+
+impl Waiting {
+    fn begin(page: &'static LeasePage) -> Self {
+        Self {
+            page: &raw const *page,
+            words: page,
+            since_ms: task::milliseconds(),
+            looks: 0,
+            is_counted: false,
+        }
+    }
+
+    /// Counts the thread as one that waits. Returns whether it is the first.
+    fn count(&mut self) -> bool {
+        if self.is_counted {
+            return false;
+        }
+        self.is_counted = true;
+        self.words.waiting.fetch_add(1, Ordering::SeqCst) == 0
+    }
+
+    /// Whether the agent has not moved the page's time on: it is gone.
+    fn is_over(&self) -> bool {
+        let now = task::milliseconds();
+        self.is_counted
+            && now >= self.words.opens_at_ms.load(Ordering::Relaxed)
+            && now.saturating_sub(self.since_ms) >= MIN_WAIT_MS
+    }
+
+    /// Waits for another lease.
+    fn for_change(&mut self, leases: &Leases, word: LeaseWord) {
+        if self.count() {
+            leases.doorbell.ring();
+        }
+        futex::wait(&self.words.lease, word.0, MAX_SLEEP_MS, WaitScope::Machine);
+    }
+
+    /// Waits for the GPU to reach a mark.
+    fn for_room(&mut self) {
+        self.looks += 1;
+        if self.looks < ROOM_SPINS {
+            core::hint::spin_loop();
+            return;
+        }
+        self.count();
+        futex::sleep_microseconds(ROOM_SLEEP_US);
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if self.is_counted {
+            self.words.waiting.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
