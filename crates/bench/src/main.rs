@@ -36,6 +36,7 @@ mod scheduler;
 mod signals;
 mod slices;
 mod split_mix;
+mod time_enforcement;
 
 /// Benchmarks of Octavo.
 #[derive(Debug, Parser)]
@@ -80,6 +81,8 @@ enum Name {
     Engine,
     /// Time that memory enforcement adds to calls, and whether racing processes exceed a share.
     MemoryEnforcement,
+    /// Time that leases add to launches, and how exactly they divide the time of a simulated GPU. Needs root.
+    TimeEnforcement,
     /// Pods, gangs and preemptions on up to 1,000 nodes: Octavo's scheduler, kube-scheduler, and none, in turn.
     Scheduler,
     /// A share of this machine's own GPU, prepared by the agent, with a command under memory enforcement.
@@ -147,6 +150,7 @@ async fn run(args: &Args) -> anyhow::Result<bool> {
         (Name::Packing, "packing"),
         (Name::Engine, "engine"),
         (Name::MemoryEnforcement, "memory-enforcement"),
+        (Name::TimeEnforcement, "time-enforcement"),
         (Name::Scheduler, "scheduler"),
         (Name::Domains, "domains"),
         (Name::Operator, "operator"),
@@ -171,6 +175,7 @@ async fn run(args: &Args) -> anyhow::Result<bool> {
             Name::Packing => packing::run()?,
             Name::Engine => engine::run()?,
             Name::MemoryEnforcement => memory_enforcement::run(&octavo()?)?,
+            Name::TimeEnforcement => time_enforcement::run(&octavo()?)?,
             Name::Scheduler => Box::pin(scheduler::run(&octavo()?, &args.scheduler)).await?,
             Name::RealShare => Box::pin(real_share::run(&octavo()?, &args.real_share)).await?,
         };

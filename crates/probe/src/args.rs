@@ -26,6 +26,11 @@ pub struct ProbeArgs {
     #[arg(long, conflicts_with_all = ["paths", "no_timing", "bypass", "hold", "list", "seen", "fabric"])]
     pub verify: bool,
 
+    /// Keep one GPU busy with equal kernels for SECONDS, print as JSON how many have ended, and exit. Run it in several containers
+    /// at the same time to see how they share a GPU's time
+    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["paths", "no_timing", "bypass", "hold", "list", "seen", "verify", "fabric"])]
+    pub busy: Option<u32>,
+
     /// As a rank of an MPI job: give all other ranks memory of a GPU over the NVLink fabric, and check every byte of theirs
     #[arg(long, conflicts_with_all = ["gpu", "paths", "no_timing", "bypass", "list", "seen"])]
     pub fabric: bool,

@@ -10,6 +10,7 @@
 //! else is safe code.
 
 mod args;
+mod busy;
 mod driver;
 mod environment;
 mod fabric;

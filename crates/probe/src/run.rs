@@ -15,6 +15,7 @@ use rustix::fs::MemfdFlags;
 use serde::Serialize;
 
 use crate::args::ProbeArgs;
+use crate::busy;
 use crate::driver::{Cuda, CudaError};
 use crate::environment::{self, Environment, Gpu};
 use crate::fabric;
@@ -97,6 +98,10 @@ pub fn run(args: &ProbeArgs, out: &mut dyn Write) -> anyhow::Result<ProbeResult>
     );
     if args.verify {
         verify::run(&cuda, &gpus, out)?;
+        return Ok(ProbeResult::Holds);
+    }
+    if let Some(seconds) = args.busy {
+        busy::run(&cuda, &gpus, Duration::from_secs(seconds.into()), out)?;
         return Ok(ProbeResult::Holds);
     }
     let mut reports = Vec::new();

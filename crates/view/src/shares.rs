@@ -84,6 +84,23 @@ pub struct ShareFigures {
     pub overflows: u64,
     /// Whether its launches and allocations may proceed.
     pub gate: GateState,
+    /// GPU time; absent if the node gives no leases.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time: Option<TimeFigures>,
+}
+
+/// GPU time of a share since its agent began, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TimeFigures {
+    /// Time in which it ran.
+    pub used_ms: u64,
+    /// Time in which it waited for other shares.
+    pub waited_ms: u64,
+    /// Time in which it waited because of its limit.
+    pub throttled_ms: u64,
+    /// Time that it used beyond what was due to it.
+    pub debt_ms: u64,
 }
 
 /// Whether a share may go on.

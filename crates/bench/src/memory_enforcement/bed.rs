@@ -16,7 +16,7 @@ use anyhow::{Context, ensure};
 use octavo_embedded::guard::{CUDA_HOOKS, LIBRARY, NAME};
 use octavo_fake_gpu::{Clock, FakeGpu, ProcessHandle};
 use octavo_guard_abi::limits::Terms;
-use octavo_guard_abi::{GUARD, LIMITS_FILE, REAL, STATE_FILE, names, state, uuid};
+use octavo_guard_abi::{GUARD, LIMITS_FILE, REAL, SOCKET_FILE, STATE_FILE, names, state, uuid};
 use octavo_machine::derive_uuid;
 use octavo_proxy::Plan;
 use tempfile::TempDir;
@@ -25,7 +25,7 @@ use super::Programs;
 use super::client::Client;
 
 /// Memory of a context, on the chip and in the ledger.
-pub(super) const CONTEXT_BYTES: u64 = CONTEXT_MIB << 20;
+pub(crate) const CONTEXT_BYTES: u64 = CONTEXT_MIB << 20;
 const CONTEXT_MIB: u64 = 16;
 
 /// Generation of the shares' files; any number but zero.
@@ -52,7 +52,7 @@ exec \"$4\"";
 
 /// The folder and its contents.
 #[derive(Debug)]
-pub(super) struct Testbed {
+pub(crate) struct Testbed {
     folder: TempDir,
     client: PathBuf,
     gpu: [u8; 16],
@@ -60,22 +60,23 @@ pub(super) struct Testbed {
 
 /// A share of the testbed's GPU.
 #[derive(Debug)]
-pub(super) struct Share {
+pub(crate) struct Share {
     shares: PathBuf,
     state: PathBuf,
+    socket: PathBuf,
 }
 
 /// The sums of a share's ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ledger {
+pub(crate) struct Ledger {
     /// Processes that have a slot.
-    pub(super) processes: u64,
+    pub(crate) processes: u64,
     /// Bytes in all slots.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 impl Testbed {
-    pub(super) fn new(programs: &Programs) -> anyhow::Result<Self> {
+    pub(crate) fn new(programs: &Programs) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix("ow").tempdir().context("make a folder")?;
         let path = folder.path();
         let guard = path.join("guard");
@@ -108,7 +109,7 @@ impl Testbed {
     }
 
     /// Makes a share as the agent does.
-    pub(super) fn share(&self, name: &str, memory_bytes: u64) -> anyhow::Result<Share> {
+    pub(crate) fn share(&self, name: &str, memory_bytes: u64) -> anyhow::Result<Share> {
         let shares = self.folder.path().join(name);
         let folder = shares.join(format!("{name}_0"));
         fs::create_dir_all(&folder)?;
@@ -125,17 +126,17 @@ impl Testbed {
         let header = state::header(GENERATION);
         bytes.get_mut(..header.len()).context("the state is too small")?.copy_from_slice(&header);
         fs::write(&state, bytes)?;
-        Ok(Share { shares, state })
+        Ok(Share { shares, state, socket: folder.join(SOCKET_FILE) })
     }
 
     /// Starts a client, with memory enforcement if it gets a share.
-    pub(super) fn client(&self, share: Option<&Share>) -> anyhow::Result<Client> {
+    pub(crate) fn client(&self, share: Option<&Share>) -> anyhow::Result<Client> {
         self.client_on("real", share, Command::new("unshare"))
     }
 
     /// Starts a client on the first processor, so that clients measured in turn share one
     /// processor.
-    pub(super) fn client_in_place(&self, share: Option<&Share>) -> anyhow::Result<Client> {
+    pub(crate) fn client_in_place(&self, share: Option<&Share>) -> anyhow::Result<Client> {
         let mut command = Command::new("taskset");
         command.args(["--cpu-list", "0", "unshare"]);
         self.client_on("real", share, command)
@@ -143,7 +144,7 @@ impl Testbed {
 
     /// Starts a client on the twin of the GPU: a process in the share's ledger that does not load
     /// the measured GPU.
-    pub(super) fn client_on_twin(&self, share: &Share) -> anyhow::Result<Client> {
+    pub(crate) fn client_on_twin(&self, share: &Share) -> anyhow::Result<Client> {
         self.client_on("twin", Some(share), Command::new("unshare"))
     }
 
@@ -172,13 +173,13 @@ impl Testbed {
     }
 
     /// A file of that name that clients can write.
-    pub(super) fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     /// A read-only view of the GPU that does not count as use. A client must have used the GPU
     /// before.
-    pub(super) fn chip(&self) -> anyhow::Result<Observer> {
+    pub(crate) fn chip(&self) -> anyhow::Result<Observer> {
         let folder = self.folder.path().join("real");
         let chip =
             FakeGpu::existing(&folder, 0, Clock::Virtual).context("open the simulated GPU")?;
@@ -190,21 +191,26 @@ impl Testbed {
 
 /// Reads the GPU's allocated memory.
 #[derive(Debug)]
-pub(super) struct Observer {
+pub(crate) struct Observer {
     member: ProcessHandle,
     capacity: u64,
 }
 
 impl Observer {
     /// Bytes that all processes have together, at one moment.
-    pub(super) fn used(&self) -> u64 {
+    pub(crate) fn used(&self) -> u64 {
         self.capacity - self.member.free()
     }
 }
 
 impl Share {
+    /// Path of the agent's socket.
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
     /// Reads the ledger as the agent does.
-    pub(super) fn ledger(&self) -> anyhow::Result<Ledger> {
+    pub(crate) fn ledger(&self) -> anyhow::Result<Ledger> {
         let bytes = fs::read(&self.state)?;
         let slots = state::slots(&bytes, GENERATION);
         let slots = slots.map_err(|damage| anyhow::anyhow!("the state is damaged: {damage:?}"))?;
@@ -215,7 +221,7 @@ impl Share {
     }
 
     /// Fails if the ledger has other sums.
-    pub(super) fn expect(&self, wanted: Ledger) -> anyhow::Result<()> {
+    pub(crate) fn expect(&self, wanted: Ledger) -> anyhow::Result<()> {
         let found = self.ledger()?;
         ensure!(found == wanted, "the ledger has {found:?}, expected {wanted:?}");
         Ok(())

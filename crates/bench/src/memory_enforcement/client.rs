@@ -7,7 +7,7 @@ use anyhow::{Context, ensure};
 
 /// A running client; it ends when dropped.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(crate) struct Client {
     child: Child,
     questions: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
@@ -15,7 +15,7 @@ pub(super) struct Client {
 
 impl Client {
     /// Starts one and waits until it has a context.
-    pub(super) fn start(mut command: Command) -> anyhow::Result<Self> {
+    pub(crate) fn start(mut command: Command) -> anyhow::Result<Self> {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -32,13 +32,13 @@ impl Client {
     }
 
     /// Sends it a line.
-    pub(super) fn send(&mut self, line: &str) -> anyhow::Result<()> {
+    pub(crate) fn send(&mut self, line: &str) -> anyhow::Result<()> {
         let questions = self.questions.as_mut().context("the client is ending")?;
         writeln!(questions, "{line}").with_context(|| format!("ask a client for {line:?}"))
     }
 
     /// Reads a line from it.
-    pub(super) fn receive_line(&mut self) -> anyhow::Result<String> {
+    pub(crate) fn receive_line(&mut self) -> anyhow::Result<String> {
         let mut line = String::new();
         let length = self.answers.read_line(&mut line).context("read a client's answer")?;
         ensure!(length > 0, "a client ended without a response; its errors are above");
@@ -46,20 +46,20 @@ impl Client {
     }
 
     /// Sends a line and returns the numbers of the answer.
-    pub(super) fn ask(&mut self, line: &str) -> anyhow::Result<Vec<u64>> {
+    pub(crate) fn ask(&mut self, line: &str) -> anyhow::Result<Vec<u64>> {
         self.send(line)?;
         self.receive_numbers()
     }
 
     /// Receives a line of numbers.
-    pub(super) fn receive_numbers(&mut self) -> anyhow::Result<Vec<u64>> {
+    pub(crate) fn receive_numbers(&mut self) -> anyhow::Result<Vec<u64>> {
         let answer = self.receive_line()?;
         let numbers: Result<_, _> = answer.split(' ').map(str::parse).collect();
         numbers.with_context(|| format!("a client answered {answer:?}"))
     }
 
     /// Sends a command whose response is a driver status. Fails unless the status is success.
-    pub(super) fn done(&mut self, line: &str) -> anyhow::Result<()> {
+    pub(crate) fn done(&mut self, line: &str) -> anyhow::Result<()> {
         let answer = self.ask(line)?;
         ensure!(answer == [0], "{line}: the driver returned {answer:?}");
         Ok(())

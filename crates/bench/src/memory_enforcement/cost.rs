@@ -19,7 +19,7 @@ const SHARE_BYTES: u64 = 16 << 30;
 /// Size of the allocation that is measured.
 const PAIR_BYTES: u64 = 2 << 20;
 /// Samples of each call and client, after one that is thrown away, and batches of a sample.
-const SAMPLES: usize = 21;
+pub(crate) const SAMPLES: usize = 21;
 const BATCHES: usize = 15;
 
 /// A measured call: its name, the client's command, calls per batch, and the goals for the added
@@ -120,8 +120,12 @@ fn measure(
 }
 
 /// The time of a call for each client: the median of several batches, in nanoseconds.
-fn middle(line: &str, count: u32, clients: &mut [Client; 3]) -> anyhow::Result<[f64; 3]> {
-    let mut batches = [const { Vec::new() }; 3];
+pub(crate) fn middle<const N: usize>(
+    line: &str,
+    count: u32,
+    clients: &mut [Client; N],
+) -> anyhow::Result<[f64; N]> {
+    let mut batches = [const { Vec::new() }; N];
     for batch in 0..BATCHES {
         for turn in 0..clients.len() {
             let index = (batch + turn) % clients.len();

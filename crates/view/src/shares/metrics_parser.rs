@@ -27,6 +27,18 @@ pub fn parse(text: &str) -> BTreeMap<ShareKey, ShareFigures> {
     for line in text.lines() {
         let Some((name, key, value)) = sample(line) else { continue };
         let figures = found.entry(key).or_default();
+        if let Some(name) = name.strip_prefix("time_") {
+            let time = figures.time.get_or_insert_default();
+            match name {
+                "used_seconds_total" => time.used_ms = value.milli,
+                "waited_seconds_total" => time.waited_ms = value.milli,
+                "throttled_seconds_total" => time.throttled_ms = value.milli,
+                "debt_seconds" => time.debt_ms = value.milli,
+                _ => {}
+            }
+            continue;
+        }
+        let value = value.whole;
         match name {
             "memory_limit_bytes" => figures.limit_bytes = value,
             "memory_used_bytes" => figures.used_bytes = value,
@@ -53,8 +65,17 @@ pub fn parse(text: &str) -> BTreeMap<ShareKey, ShareFigures> {
     found
 }
 
+/// The number of a sample.
+#[derive(Clone, Copy)]
+struct Number {
+    /// Without its decimals.
+    whole: u64,
+    /// In thousandths.
+    milli: u64,
+}
+
 /// One line: name without the prefix, labels of the share, value.
-fn sample(line: &str) -> Option<(&str, ShareKey, u64)> {
+fn sample(line: &str) -> Option<(&str, ShareKey, Number)> {
     let (name, rest) = line.strip_prefix(PREFIX)?.split_once('{')?;
     let (mut key, mut rest) = (ShareKey::default(), rest);
     while !rest.starts_with('}') {
@@ -70,9 +91,18 @@ fn sample(line: &str) -> Option<(&str, ShareKey, u64)> {
         rest = behind.strip_prefix(',').unwrap_or(behind);
     }
     let value = rest.strip_prefix('}')?.split_whitespace().next()?;
+    Some((name, key, number(value)?))
+}
+
+/// A decimal number that is not negative.
+fn number(text: &str) -> Option<Number> {
     // Some exporters write whole numbers with a decimal point.
-    let whole = value.strip_suffix(".0").unwrap_or(value);
-    Some((name, key, whole.parse().ok()?))
+    let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
+    let whole: u64 = whole.parse().ok()?;
+    let is_plain = decimals.bytes().all(|digit| digit.is_ascii_digit());
+    let thousandths: String = decimals.chars().chain("000".chars()).take(3).collect();
+    let milli = whole.checked_mul(1_000)?.checked_add(thousandths.parse().ok()?)?;
+    is_plain.then_some(Number { whole, milli })
 }
 
 /// A value up to its closing quotation mark, and the text after it.

@@ -38,6 +38,12 @@ fn table(report: &SharesReport, options: TableOptions) -> String {
         "REFUSED",
         "GATE",
     ];
+    // Only nodes that give leases know of time.
+    let has_time =
+        report.shares.iter().any(|share| share.figures.is_some_and(|f| f.time.is_some()));
+    if has_time {
+        header.extend(["GPU TIME", "WAITED", "THROTTLED", "DEBT"]);
+    }
     if options.wide {
         header.extend(["UNKNOWN CALLS", "OVERFLOWS", "SHARE", "UUID"]);
     }
@@ -66,6 +72,14 @@ fn table(report: &SharesReport, options: TableOptions) -> String {
             known(|f| f.refused.to_string()),
             known(|f| f.gate.word().to_owned()),
         ]);
+        if has_time {
+            cells.extend([
+                known(|f| seconds(f.time.map(|time| time.used_ms))),
+                known(|f| seconds(f.time.map(|time| time.waited_ms))),
+                known(|f| seconds(f.time.map(|time| time.throttled_ms))),
+                known(|f| seconds(f.time.map(|time| time.debt_ms))),
+            ]);
+        }
         if options.wide {
             cells.extend([
                 known(|f| f.unknown_calls.to_string()),
@@ -120,6 +134,14 @@ fn size(bytes: u64) -> String {
         }
     }
     bytes.to_string()
+}
+
+/// Milliseconds as seconds with a tenth: `12.3s`.
+fn seconds(milliseconds: Option<u64>) -> String {
+    milliseconds.map_or_else(
+        || UNKNOWN_CELL.to_owned(),
+        |milliseconds| format!("{}.{}s", milliseconds / 1_000, milliseconds % 1_000 / 100),
+    )
 }
 
 fn percent(part: u64, whole: u64) -> u128 {

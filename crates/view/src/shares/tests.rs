@@ -3,7 +3,8 @@ use std::collections::BTreeSet;
 use insta::assert_snapshot;
 
 use super::{
-    AgentReadings, GateState, ShareFigures, ShareKey, SharesReport, UnreadNode, render, shares,
+    AgentReadings, GateState, ShareFigures, ShareKey, SharesReport, TimeFigures, UnreadNode,
+    render, shares,
 };
 use crate::fixtures::{now, snapshot};
 use crate::top::TableOptions;
@@ -39,6 +40,7 @@ fn readings() -> AgentReadings {
         unknown_calls: 1,
         overflows: 3,
         gate: GateState::Held,
+        time: None,
     };
     let train =
         ShareFigures { limit_bytes: 40 << 30, used_bytes: 300 << 20, ..ShareFigures::default() };
@@ -80,6 +82,23 @@ fn the_wide_form_names_share_and_gpu() {
     assert_snapshot!(table(&report, true), @r"
     NODE   GPU    CLAIM    POD           LIMIT  USED        DRIVER  UNTRACKED  PEAK    PROCESSES  REFUSED  GATE  UNKNOWN CALLS  OVERFLOWS  SHARE  UUID
     dgx-0  gpu-1  b/serve  web-1, web-2  20Gi   12Gi (60%)  25Gi    13Gi       25.5Gi  2          17       held  1              3          s1     GPU-dgx-0-1
+
+    No figures for dgx-1: agent o/agent-1 could not be asked: 503.
+    ");
+}
+
+#[test]
+fn nodes_that_give_leases_show_the_time_of_their_shares() {
+    let mut readings = readings();
+    let serve = readings.figures.get_mut(&key("b/serve", "s1")).unwrap();
+    serve.time =
+        Some(TimeFigures { used_ms: 61_250, waited_ms: 990, throttled_ms: 0, debt_ms: 40 });
+    let report = shares(&snapshot(CLUSTER)).with(readings);
+    let report = report.select(&BTreeSet::from(["dgx-0".to_owned()]), None);
+    assert_snapshot!(table(&report, false), @r"
+    NODE   GPU    CLAIM    POD           LIMIT  USED        DRIVER  UNTRACKED  PEAK    PROCESSES  REFUSED  GATE  GPU TIME  WAITED  THROTTLED  DEBT
+    dgx-0  gpu-1  a/train  train         40Gi   300Mi (0%)  0       0          0       0          0        open  -         -       -          -
+    dgx-0  gpu-1  b/serve  web-1, web-2  20Gi   12Gi (60%)  25Gi    13Gi       25.5Gi  2          17       held  61.2s     0.9s    0.0s       0.0s
 
     No figures for dgx-1: agent o/agent-1 could not be asked: 503.
     ");

@@ -1,3 +1,4 @@
+use super::super::TimeFigures;
 use super::{GateState, ShareFigures, ShareKey, parse};
 
 fn key(claim: &str) -> ShareKey {
@@ -25,6 +26,11 @@ octavo_agent_share_refused_allocations_total{node="n",namespace="team",claim="a"
 octavo_agent_share_unknown_calls_total{node="n",namespace="team",claim="a",share="s"} 8
 octavo_agent_share_overflows_total{node="n",namespace="team",claim="a",share="s",action="hold"} 1
 octavo_agent_share_overflows_total{node="n",namespace="team",claim="a",share="s",action="kill"} 2
+octavo_agent_share_time_used_seconds_total{node="n",namespace="team",claim="a",share="s"} 12.3456
+octavo_agent_share_time_waited_seconds_total{node="n",namespace="team",claim="a",share="s"} 2.0
+octavo_agent_share_time_throttled_seconds_total{node="n",namespace="team",claim="a",share="s"} 0
+octavo_agent_share_time_debt_seconds{node="n",namespace="team",claim="a",share="s"} 0.5
+octavo_agent_share_turns_total{node="n",namespace="team",claim="a",share="s"} 12
 octavo_agent_share_tomorrow{node="n",namespace="team",claim="a",share="s"} 9
 octavo_agent_shares{node="n"} 1
 # EOF
@@ -40,6 +46,12 @@ octavo_agent_shares{node="n"} 1
         unknown_calls: 8,
         overflows: 3,
         gate: GateState::Held,
+        time: Some(TimeFigures {
+            used_ms: 12_345,
+            waited_ms: 2_000,
+            throttled_ms: 0,
+            debt_ms: 500,
+        }),
     };
     assert_eq!(parse(text), [(key("a"), expected)].into());
 }
