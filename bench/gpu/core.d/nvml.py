@@ -32,11 +32,15 @@ class Nvml:
         listed = [(process.pid, process.used) for process in found[: count.value]]
         return {pid: None if used == self.UNKNOWN else used for pid, used in listed}
 
-    def used(self):
-        """Used bytes of the GPU, of all processes."""
+    def memory(self):
+        """Total, free and used bytes of the GPU."""
         memory = Memory()
         assert self.library.nvmlDeviceGetMemoryInfo(self.device, ctypes.byref(memory)) == 0
-        return memory.used
+        return memory
+
+    def used(self):
+        """Used bytes of the GPU, of all processes."""
+        return self.memory().used
 
 
 def below(roots):
@@ -57,49 +61,23 @@ def below(roots):
         found = grown
 
 
-class Watch:
-    """Samples the memory of some processes and their descendants until it is stopped.
+class Sampling:
+    """Calls a function again and again in a thread, until it is left."""
 
-    The driver may not report processes, as in some virtual machines. Then the sample is the growth of the whole GPU's
-    usage since the start, which is the same as long as no other process uses it.
-
-    The driver lists processes in sequence, so memory that moves between them meanwhile may be counted twice. A sample
-    is the smallest of `reads` consecutive reads: an excess over a limit lasts longer than that.
-    """
-
-    def __init__(self, period=0.02, reads=1):
-        self.nvml, self.period, self.reads = Nvml(), period, reads
-        self.before = self.nvml.used()
-        self.by_process, self.by_gpu, self.samples, self.unknown = 0, 0, 0, 0
+    def __init__(self, look, period=0.02):
+        self.look, self.period, self.samples = look, period, 0
         self.over = threading.Event()
+        self.thread = threading.Thread(target=self.run)
 
-    def sample(self, roots):
-        tree = below(roots)
-        by_process, by_gpu = zip(*(self.read(tree) for _ in range(self.reads)))
-        self.by_process = max(self.by_process, min(by_process))
-        self.by_gpu = max(self.by_gpu, min(by_gpu))
-        self.samples += 1
-        return min(by_process) if self.by_process else min(by_gpu)
+    def run(self):
+        while not self.over.wait(self.period):
+            self.look()
+            self.samples += 1
 
-    def read(self, tree):
-        known = self.nvml.processes() or {}
-        mine = [used for pid, used in known.items() if pid in tree]
-        self.unknown += sum(used is None for used in mine)
-        return sum(used for used in mine if used is not None), self.nvml.used() - self.before
-
-    def start(self, roots):
-        def look():
-            while not self.over.wait(self.period):
-                self.sample(roots)
-
-        self.thread = threading.Thread(target=look)
+    def __enter__(self):
         self.thread.start()
+        return self
 
-    def stop(self):
+    def __exit__(self, *_):
         self.over.set()
         self.thread.join()
-        return {
-            "most_bytes": self.by_process or self.by_gpu,
-            "counted": "by process" if self.by_process else "by GPU",
-            "by_gpu_bytes": self.by_gpu, "samples": self.samples, "without_figure": self.unknown,
-        }

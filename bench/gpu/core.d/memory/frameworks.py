@@ -3,12 +3,11 @@
     frameworks.py NAME LIMIT_BYTES [SETTLE_SECONDS]
 
 NAME is torch, torch-expandable, torch-async, cupy, jax, jax-platform, triton or cuda. The framework creates its
-context and then waits for SETTLE_SECONDS (0 if absent): meanwhile an agent finds the memory of the context beyond its
-charge.
+context, prints a line, and then waits for SETTLE_SECONDS (0 if absent): meanwhile its context is measured.
 
 Prints a line of JSON: bytes granted, the error's class, what the framework reports as total. Fails if more than the
-limit was granted, if the refusal was not the framework's own out-of-memory error, or if the memory reported is not
-the limit.
+limit was granted, if the refusal was not the framework's own out-of-memory error, if the memory reported is not
+the limit, or if PyTorch has another allocator than was wanted.
 """
 
 import json
@@ -33,6 +32,11 @@ def fill(take, refused):
     return held, error
 
 
+def settle():
+    print(json.dumps({"step": "context"}), flush=True)
+    time.sleep(SETTLE)
+
+
 def fill_torch(expandable=False, backend=None):
     config = [f"expandable_segments:{expandable}"] + ([f"backend:{backend}"] if backend else [])
     os.environ["PYTORCH_CUDA_ALLOC_CONF"] = ",".join(config)
@@ -40,7 +44,7 @@ def fill_torch(expandable=False, backend=None):
 
     torch.ones(1, device="cuda").add_(1)
     torch.cuda.synchronize()
-    time.sleep(SETTLE)
+    settle()
     total = torch.cuda.get_device_properties(0).total_memory
     held, error = fill(
         lambda size: torch.empty(size, dtype=torch.uint8, device="cuda"), torch.cuda.OutOfMemoryError
@@ -49,7 +53,19 @@ def fill_torch(expandable=False, backend=None):
     last = held[-1]
     last.fill_(7)
     assert int(last[-1].item()) == 7, "the memory does not hold what was written"
-    return held, error, {"total": total, "mem_get_info_total": seen, "free_at_end": free}
+    return held, error, {
+        "total": total, "mem_get_info_total": seen, "free_at_end": free,
+        "allocator": allocator(torch), "wanted_allocator": backend or ("expandable" if expandable else "native"),
+    }
+
+
+def allocator(torch):
+    """PyTorch's allocator. A setting that it does not know any more is ignored in silence."""
+    name = torch.cuda.get_allocator_backend()
+    if name == "native":
+        settings = torch.cuda.memory._snapshot().get("allocator_settings", {})
+        return "expandable" if settings.get("expandable_segments") else "native"
+    return name
 
 
 def cupy():
@@ -57,7 +73,7 @@ def cupy():
 
     cupy.cuda.Device(0).use()
     cupy.zeros(1)
-    time.sleep(SETTLE)
+    settle()
     held, error = fill(cupy.cuda.alloc, cupy.cuda.memory.OutOfMemoryError)
     free, total = cupy.cuda.runtime.memGetInfo()
     return held, error, {"total": total, "free_at_end": free}
@@ -66,6 +82,7 @@ def cupy():
 def jax(allocator=None):
     # By default it reserves three quarters of the visible memory, and its own allocator refuses more.
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "true"
+    os.environ["XLA_FLAGS"] = "--xla_gpu_autotune_level=0"
     if allocator:
         os.environ["XLA_PYTHON_CLIENT_ALLOCATOR"] = allocator
     import jax
@@ -73,7 +90,7 @@ def jax(allocator=None):
 
     assert jax.devices()[0].platform == "gpu", f"no GPU: {jax.devices()}"
     jnp.zeros(1).block_until_ready()
-    time.sleep(SETTLE)
+    settle()
     stats = jax.devices()[0].memory_stats() or {}
     held, error = fill(lambda size: jnp.zeros(size, jnp.uint8).block_until_ready(), Exception)
     assert "RESOURCE_EXHAUSTED" in str(error), f"another error: {error}"
@@ -111,7 +128,7 @@ def cuda():
     checked(driver.cuInit(0))
     context = checked(driver.cuDevicePrimaryCtxRetain(0))
     checked(driver.cuCtxSetCurrent(context))
-    time.sleep(SETTLE)
+    settle()
     held, error = fill(lambda size: checked(driver.cuMemAlloc(size)), MemoryError)
     free, total = checked(driver.cuMemGetInfo())
     return held, error, {"total": total, "free_at_end": free}
@@ -129,6 +146,8 @@ WAYS = {
 }
 
 held, error, facts = WAYS[NAME]()
+# Meanwhile the driver's count is read.
+time.sleep(SETTLE / 2)
 granted = len(held) * PIECE
 problems = []
 if error is None:
@@ -139,6 +158,8 @@ if granted < LIMIT // 2:
     problems.append("less than half of the limit was granted")
 if facts.get("total") not in (None, LIMIT):
     problems.append("the memory that is reported is not the limit")
+if facts.get("allocator") != facts.get("wanted_allocator"):
+    problems.append(f"PyTorch's allocator is {facts['allocator']}")
 print(json.dumps({
     "experiment": "E1", "framework": NAME, "limit": LIMIT, "granted": granted,
     "error": type(error).__name__, **facts, "problems": problems,
