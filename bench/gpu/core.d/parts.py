@@ -52,6 +52,7 @@ PARTS = [
         program("memory/foreign.py", "probe"), program("memory/foreign.py", "namespace"), program("memory/bypass.py")]),
     Part("E9", 45, "do racing processes exceed the limit?", lambda: [program("memory/race.py", 3 if IS_SIMULATED else 25)]),
     Part("E14", 20, "is plain memory of any size charged for at least what the driver takes for it?", lambda: [program("memory/sizes.py")]),
+    Part("E10", 50, "does a neighbour go on while programs of another share fail?", lambda: [program("faults.py")]),
     Part("E1", 70, "do frameworks report the limit as their own out-of-memory error?", limits),
     Part("E3", 75, "what does enforcement add to a call and to a step?", costs),
     Part("E13", 80, "does a share of the agent limit PyTorch, and is a program that bypasses the guard stopped?", lambda: [
