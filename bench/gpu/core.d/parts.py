@@ -57,4 +57,8 @@ PARTS = [
     Part("E3", 75, "what does enforcement add to a call and to a step?", costs),
     Part("E13", 80, "does a share of the agent limit PyTorch, and is a program that bypasses the guard stopped?", lambda: [
         program("memory/foreign.py", "real-share", *(name for name in frameworks() if name in ("torch", "cupy", "cuda")))]),
+    Part("T1", 20, "what does a mark of finished work add to a launch?", lambda: [program("gpu_time/launches.py", "cost")]),
+    Part("T2", 25, "what throughput is left with a cap of launches in flight?", lambda: [program("gpu_time/launches.py", "cap")]),
+    Part("T3", 40, "how long does a stream take to drain?", lambda: [program("gpu_time/launches.py", "drain")]),
+    Part("T4", 50, "how does the driver divide time between tenants?", lambda: [program("gpu_time/tenants.py")]),
 ]
