@@ -1,4 +1,4 @@
-"""Facts of the machine. Ends with 1 if CUDA or NVML cannot be used: then no part could run."""
+"""Facts of the machine. Ends with 1 if CUDA, NVML or a share cannot be used: then no part could run."""
 
 import importlib.metadata
 import os
@@ -10,13 +10,14 @@ import elf
 from driver import IS_SIMULATED, Cuda
 from figures import MIB, at_least, check, raw
 from nvml import Nvml
+from share import GIB, command
 
 PACKAGES = ["torch", "triton", "jax", "cupy-cuda12x", "cupy-cuda13x", "cuda-bindings", "numpy"]
 
 
-def output(*command):
+def output(*words):
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip()
+        return subprocess.run(words, capture_output=True, text=True, timeout=10).stdout.strip()
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
 
@@ -44,6 +45,8 @@ def main():
     cuda.check_map()
     gpu = "simulated" if IS_SIMULATED else output("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
     check(f"GPU: {gpu}", 1)
+    share = subprocess.run([*command("machine", GIB), "true"], stderr=subprocess.PIPE, text=True, timeout=20)
+    assert share.returncode == 0, f"a share cannot be used: {share.stderr}"
     path, _ = elf.mapped(r"/libcuda\.so")
     check(f"driver's library: {path}", 1)
     check("memory of the GPU", memory.total // MIB, "MiB")
