@@ -59,7 +59,8 @@ const KERNEL: &[u8] = b".version 6.0\n.target sm_50\n.address_size 64\n\
 
 const OUT_OF_MEMORY: c_int = 2;
 
-/// Allocations of a race are multiples of this size, so that drivers round nothing.
+/// Granule of the driver. Half of the allocations of a race are whole granules, and the others end in one's second half:
+/// smaller ones would share granules.
 const PIECE: u64 = 2 << 20;
 /// Largest allocation of a race, in pieces.
 const MAX_PIECES: u64 = 64;
@@ -284,7 +285,8 @@ impl Race {
                 let index = usize::try_from(random.below(held.len() as u64))?;
                 give_back(held.swap_remove(index))?;
             }
-            let bytes = (1 + random.below(MAX_PIECES)) * PIECE;
+            let whole = (1 + random.below(MAX_PIECES)) * PIECE;
+            let bytes = whole - random.below(2) * random.below(PIECE / 2);
             let mut pointer = 0;
             match cuda.take(&mut pointer, usize::try_from(bytes)?) {
                 0 => {
