@@ -63,6 +63,10 @@ pub(crate) struct Options {
     /// what the container gets, in bytes. May be given again.
     #[arg(long = "run", value_name = "NAME=LINE")]
     runs: Vec<String>,
+    /// real-share: a line for a shell that takes more than the share past the guard, with a name. It is reported whether it
+    /// is killed. `{limit}` is as above. May be given again.
+    #[arg(long = "bypass", value_name = "NAME=LINE")]
+    bypasses: Vec<String>,
 }
 
 /// Prepares the share, runs the commands, bypasses the guard, unprepares the share.
@@ -211,11 +215,16 @@ impl Testbed {
         ];
         figures.extend(probe::run(octavo, &container, self.limit)?);
         for run in &options.runs {
-            let (name, line) = run.split_once('=').context("`--run` takes NAME=LINE")?;
-            let line = line.replace("{limit}", &self.limit.to_string());
-            figures.extend(self.command(&container, name, &line)?);
+            let (name, mut command) = self.shell(&container, run)?;
+            figures.extend(self.command(name, &mut command)?);
         }
-        figures.extend(self.bypass(octavo, &container)?);
+        for line in &options.bypasses {
+            let (name, mut command) = self.shell(&container, line)?;
+            figures.extend(self.bypass(name, &mut command, false)?);
+        }
+        let args = ["probe", "--no-timing", "--path", "alloc", "--bypass", "10"];
+        let mut probe = container.command(octavo.as_os_str(), &args.map(OsString::from))?;
+        figures.extend(self.bypass("guard bypassed", &mut probe, true)?);
         figures.push(
             self.wait_for_condition("claim condition MemoryOverflow", "MemoryOverflow").await?,
         );
@@ -231,16 +240,21 @@ impl Testbed {
         Ok(figures)
     }
 
-    /// Runs a shell line. Reports whether it fails and the peak use that the driver counts.
-    fn command(
+    /// The name of a NAME=LINE, and the command that runs the line in the container.
+    fn shell<'a>(
         &self,
         container: &Container,
-        name: &str,
-        line: &str,
-    ) -> anyhow::Result<Vec<Figure>> {
+        named: &'a str,
+    ) -> anyhow::Result<(&'a str, Command)> {
+        let (name, line) = named.split_once('=').context("a command is given as NAME=LINE")?;
+        let line = line.replace("{limit}", &self.limit.to_string());
         let args = ["-c".to_owned(), format!("exec {line}")].map(OsString::from);
+        Ok((name, container.command("sh".as_ref(), &args)?))
+    }
+
+    /// Runs a command. Reports whether it fails and the peak use that the driver counts.
+    fn command(&self, name: &str, command: &mut Command) -> anyhow::Result<Vec<Figure>> {
         // Reports go to standard output, and are alone there.
-        let mut command = container.command("sh".as_ref(), &args)?;
         let report = self.run_watched(command.stdout(std::io::stderr()))?;
         let failed = f64::from(u8::from(!report.status.is_some_and(|status| status.success())));
         let most = format!("{name}: peak use that the driver counts");
@@ -253,26 +267,30 @@ impl Testbed {
 
     /// Runs a program that bypasses the guard. Reports how much memory it gets, and how soon it is
     /// killed.
-    fn bypass(&self, octavo: &Path, container: &Container) -> anyhow::Result<Vec<Figure>> {
-        let args = ["probe", "--no-timing", "--path", "alloc", "--bypass", "10"];
-        let mut command = container.command(octavo.as_os_str(), &args.map(OsString::from))?;
+    fn bypass(
+        &self,
+        name: &str,
+        command: &mut Command,
+        must_be_killed: bool,
+    ) -> anyhow::Result<Vec<Figure>> {
+        let goal = |goal| if must_be_killed { goal } else { Goal::None };
         let report = self.run_watched(command.stdout(Stdio::null()))?;
         let is_killed = report.status.is_some_and(|status| status.signal() == Some(SIGKILL));
         if report.over.is_none() {
             print_progress(&format!(
-                "the driver never counted more than the limit for the program that bypasses the guard, which ended with {:?}",
+                "{name}: the driver never counted more than the limit for it, and it ended with {:?}",
                 report.status
             ));
         }
-        let what = |what: &str| format!("guard bypassed: {what}");
+        let what = |what: &str| format!("{name}: {what}");
         let killed = f64::from(u8::from(is_killed));
         let mut figures = vec![
             Figure::new(what("peak use"), "MiB", &[mib(report.most)], Goal::None)?,
-            Figure::new(what("killed"), "times", &[killed], Goal::Exactly(1.0))?,
+            Figure::new(what("killed"), "times", &[killed], goal(Goal::Exactly(1.0)))?,
         ];
         if let Some(time) = report.over {
             let name = what("from exceeding the limit to its end");
-            figures.push(Figure::new(name, "s", &[time.as_secs_f64()], Goal::Below(1.0))?);
+            figures.push(Figure::new(name, "s", &[time.as_secs_f64()], goal(Goal::Below(1.0)))?);
         }
         Ok(figures)
     }
