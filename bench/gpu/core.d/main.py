@@ -139,9 +139,9 @@ def table(results):
 def main():
     args = arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    chosen = [part for part in PARTS if not args.only or part.name in args.only]
+    chosen = [part for part in PARTS if not args.only or {part.name, part.name[0]} & set(args.only)]
     if args.list:
-        for part in chosen:
+        for part in PARTS:
             print(f"{part.name:<5}{part.seconds:>4} s  {part.question}")
         return 0
     os.makedirs(args.out, exist_ok=True)
@@ -176,11 +176,10 @@ def main():
     missed = sorted({result["part"] for result in results for one in result["checks"] if one["met"] is False})
     if settings() != before:
         missed.append(f"settings of the GPU: {before} before, {settings()} after")
-    print(f"MiB in use at the end: {nvml.used() >> 20}")
     print(f"missed: {' '.join(missed)}" if missed else "all goals are met")
     if not_run:
         print(f"no time was left for {' '.join(not_run)}: run it again, and the other parts are skipped")
-    print(f"results: {args.out}")
+    print(f"results: {args.out}; {nvml.used() >> 20} MiB of the GPU are in use")
     return 1 if missed else 0
 
 
@@ -192,13 +191,13 @@ def arguments():
         epilog=f"bench/gpu/core --build              here: builds what it needs\n"
         f"bench/gpu/core --rehearse [NODE]    on the simulated driver\n\nparts and the most that each may take:\n{epilog}",
     )
-    parser.add_argument("--only", type=lambda text: text.split(","), metavar="PARTS", help="such as E0,T1")
+    parser.add_argument("--only", type=lambda text: text.split(","), metavar="PARTS", help="such as E0,T1; T is all of T1 to T4")
     parser.add_argument("--again", action="store_true", help="run parts whose result is there, too")
     parser.add_argument("--out", default=os.environ.get("OUT") or "/tmp/octavo-core", help="folder of the results (%(default)s)")
     parser.add_argument("--minutes", type=int, default=8, help="of all parts together (%(default)s)")
     parser.add_argument("--list", action="store_true", help="list the parts")
     args = parser.parse_args()
-    unknown = set(args.only or []) - {part.name for part in PARTS}
+    unknown = set(args.only or []) - {part.name for part in PARTS} - {"E", "T"}
     if unknown:
         parser.error(f"there is no part {' '.join(sorted(unknown))}")
     return args

@@ -57,6 +57,8 @@ PARTS = [
     Part("E3", 75, "what does enforcement add to a call and to a step?", costs),
     Part("E13", 80, "does a share of the agent limit PyTorch, and is a program that bypasses the guard stopped?", lambda: [
         program("memory/foreign.py", "real-share", *(name for name in frameworks() if name in ("torch", "cupy", "cuda")))]),
+    Part("E15", 60, "does the agent stop programs that no hook sees?", lambda: [
+        program("memory/foreign.py", "bypasses", *(["copy"] if IS_SIMULATED else ["globals", "copy-managed", "inherited", "ipc"]))]),
     Part("T1", 20, "what does a mark of finished work add to a launch?", lambda: [program("gpu_time/launches.py", "cost")]),
     Part("T2", 25, "what throughput is left with a cap of launches in flight?", lambda: [program("gpu_time/launches.py", "cap")]),
     Part("T3", 40, "how long does a stream take to drain?", lambda: [program("gpu_time/launches.py", "drain")]),

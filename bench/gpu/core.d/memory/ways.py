@@ -2,7 +2,8 @@
 
     ways.py WAY BYTES
 
-Prints lines of JSON, and waits for a line after each: there the driver's count is read.
+Prints lines of JSON, and waits for a line after each: there the driver's count is read. With $HOLD it keeps the memory for so many
+seconds at the end.
 """
 
 import ctypes
@@ -14,6 +15,7 @@ import shutil
 import socket
 import sys
 import tempfile
+import time
 from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_ulonglong, c_void_p
 
 from driver import Cuda, Refused
@@ -43,6 +45,7 @@ def fill(size, take, most):
 
 def result(what, taken, code, **more):
     step(what=what, granted=taken, code=code, **more)
+    time.sleep(float(os.environ.get("HOLD", 0)))
 
 
 def deepbind(most):
