@@ -99,6 +99,17 @@ pub(crate) fn launch_call(name: &str, body: impl FnOnce() -> CallResult) -> CuRe
     })
 }
 
+thread_local! {
+    static CALLS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Number of calls of this thread so far, for tests of libraries that stand before this one.
+/// NVIDIA's library has no such function.
+#[unsafe(no_mangle)]
+extern "C" fn octavoCalls() -> u64 {
+    CALLS.get()
+}
+
 /// A call that needs no initialisation.
 pub(crate) fn bare_call(_name: &str, body: impl FnOnce() -> CallResult) -> CuResult {
     catch_panics(body)
@@ -112,5 +123,6 @@ fn check_allowed(name: &str) -> CallResult {
 
 /// Runs a call so that no panic reaches the C caller, where unwinding is undefined.
 fn catch_panics(body: impl FnOnce() -> CallResult) -> CuResult {
+    CALLS.set(CALLS.get() + 1);
     Code::of(catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Code::UNKNOWN)))
 }

@@ -96,6 +96,7 @@ macro_rules! hooks {
 }
 
 mod arrays;
+mod capture;
 mod context;
 pub(crate) mod graphs;
 mod info;
@@ -141,7 +142,7 @@ impl Hook {
 }
 
 /// Hooks of `libcuda.so.1`.
-pub(crate) static CUDA: [&[Hook]; 11] = [
+pub(crate) static CUDA: [&[Hook]; 12] = [
     init::HOOKS,
     memory::HOOKS,
     info::HOOKS,
@@ -150,6 +151,7 @@ pub(crate) static CUDA: [&[Hook]; 11] = [
     vmm::HOOKS,
     pools::HOOKS,
     graphs::HOOKS,
+    capture::HOOKS,
     arrays::HOOKS,
     limits::HOOKS,
     streams::HOOKS,
@@ -159,7 +161,7 @@ pub(crate) static CUDA: [&[Hook]; 11] = [
 pub(crate) static NVML: [&[Hook]; 2] = [nvml::HOOKS, nvml_settings::HOOKS];
 
 /// Names of the hooks in the files above.
-const CUDA_FILES: [&[&str]; 11] = [
+const CUDA_FILES: [&[&str]; 12] = [
     init::NAMES,
     memory::NAMES,
     info::NAMES,
@@ -168,6 +170,7 @@ const CUDA_FILES: [&[&str]; 11] = [
     vmm::NAMES,
     pools::NAMES,
     graphs::NAMES,
+    capture::NAMES,
     arrays::NAMES,
     limits::NAMES,
     streams::NAMES,

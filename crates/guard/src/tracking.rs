@@ -3,6 +3,7 @@
 pub(crate) mod account;
 pub(crate) mod allocation;
 pub(crate) mod async_free;
+pub(crate) mod captures;
 pub(crate) mod context;
 pub(crate) mod graph_memory;
 pub(crate) mod pools;

@@ -7,6 +7,7 @@
 //! | (start) | a context on GPU 0, a kernel | `ready` |
 //! | `launch N` | N launches of an empty kernel | nanoseconds of all |
 //! | `pair N BYTES` | N times `cuMemAlloc` and `cuMemFree` | nanoseconds of all |
+//! | `async N BYTES` | N times `cuMemAllocAsync` and `cuMemFreeAsync` | nanoseconds of all |
 //! | `question N` | N times `cuMemGetInfo` | nanoseconds of all |
 //! | `take BYTES` | `cuMemAlloc`; the memory is kept | the driver's code |
 //! | `give` | frees all kept memory | the driver's code |
@@ -38,6 +39,8 @@ type ModuleFunction = unsafe extern "C" fn(&mut Handle, Handle, *const i8) -> c_
 type Synchronize = unsafe extern "C" fn() -> c_int;
 type Allocate = unsafe extern "C" fn(&mut u64, usize) -> c_int;
 type Free = unsafe extern "C" fn(u64) -> c_int;
+type AllocateAsync = unsafe extern "C" fn(&mut u64, usize, Handle) -> c_int;
+type FreeAsync = unsafe extern "C" fn(u64, Handle) -> c_int;
 type Info = unsafe extern "C" fn(&mut usize, &mut usize) -> c_int;
 type Launch = unsafe extern "C" fn(
     Handle,
@@ -73,6 +76,8 @@ struct Cuda {
     synchronize: Synchronize,
     allocate: Allocate,
     free: Free,
+    allocate_async: AllocateAsync,
+    free_async: FreeAsync,
     info: Info,
     function: Handle,
     _library: Library,
@@ -91,6 +96,9 @@ fn main() -> anyhow::Result<()> {
             ["launch", count] => writeln!(out, "{}", cuda.launches(count.parse()?)?)?,
             ["pair", count, bytes] => {
                 writeln!(out, "{}", cuda.pairs(count.parse()?, bytes.parse()?)?)?;
+            }
+            ["async", count, bytes] => {
+                writeln!(out, "{}", cuda.pairs_in_stream(count.parse()?, bytes.parse()?)?)?;
             }
             ["question", count] => writeln!(out, "{}", cuda.questions(count.parse()?)?)?,
             ["take", bytes] => {
@@ -159,6 +167,10 @@ impl Cuda {
             // SAFETY: as above.
             free: unsafe { find(&library, "cuMemFree_v2") }?,
             // SAFETY: as above.
+            allocate_async: unsafe { find(&library, "cuMemAllocAsync") }?,
+            // SAFETY: as above.
+            free_async: unsafe { find(&library, "cuMemFreeAsync") }?,
+            // SAFETY: as above.
             info: unsafe { find(&library, "cuMemGetInfo_v2") }?,
             function,
             _library: library,
@@ -192,6 +204,24 @@ impl Cuda {
         }
         let time = begun.elapsed();
         done("cuMemAlloc and cuMemFree", code)?;
+        Ok(time.as_nanos())
+    }
+
+    fn pairs_in_stream(&self, count: u32, bytes: usize) -> anyhow::Result<u128> {
+        let mut code = 0;
+        let begun = Instant::now();
+        for _ in 0..count {
+            let mut pointer = 0;
+            // SAFETY: the result is this function's own; the default stream has no handle.
+            code |= unsafe { (self.allocate_async)(&mut pointer, bytes, null_mut()) };
+            // SAFETY: the driver checks the pointer.
+            code |= unsafe { (self.free_async)(pointer, null_mut()) };
+        }
+        let time = begun.elapsed();
+        done("cuMemAllocAsync and cuMemFreeAsync", code)?;
+        // The pool gives its memory back.
+        // SAFETY: it has no arguments.
+        done("cuCtxSynchronize", unsafe { (self.synchronize)() })?;
         Ok(time.as_nanos())
     }
 

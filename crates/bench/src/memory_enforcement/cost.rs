@@ -24,9 +24,11 @@ const BATCHES: usize = 15;
 
 /// A measured call: its name, the client's command, calls per batch, and the goals for the added
 /// time in a share of one process and of many.
-const CALLS: [(&str, &str, u32, [Goal; 2]); 3] = [
+const CALLS: [(&str, &str, u32, [Goal; 2]); 4] = [
     ("cuLaunchKernel", "launch", 2_000, [Goal::Below(10.0), Goal::Below(10.0)]),
     ("cuMemAlloc and cuMemFree", "pair", 1_000, [Goal::None, Goal::Below(200.0)]),
+    ("cuMemAllocAsync and cuMemFreeAsync", "async", 1_000, [Goal::None, Goal::None]),
+    // After the pools gave their memory back: it settles what is charged for them.
     ("cuMemGetInfo", "question", 200, [Goal::None, Goal::None]),
 ];
 
@@ -68,7 +70,7 @@ pub(super) fn run(programs: &Programs) -> anyhow::Result<Vec<Figure>> {
 
     let mut figures = Vec::new();
     for (call, command, count, goals) in CALLS {
-        let line = if command == "pair" {
+        let line = if matches!(command, "pair" | "async") {
             format!("{command} {count} {PAIR_BYTES}")
         } else {
             format!("{command} {count}")

@@ -66,7 +66,7 @@ hooks! {
 
     /// Destroys a pool. Its allocations outlive it.
     fn cuMemPoolDestroy(pool: Opaque) -> Status {
-        Pool(pool).end(|| real::cuMemPoolDestroy(pool))
+        Pool(pool).end(|| pools::change_current(|| real::cuMemPoolDestroy(pool)))
     }
 
     /// Frees idle memory of a pool, but for `keep` bytes.
@@ -105,7 +105,7 @@ hooks! {
 
     /// Sets the current pool of a GPU.
     fn cuDeviceSetMemPool(device: Device, pool: Opaque) -> Status {
-        settle_after(pool, real::cuDeviceSetMemPool(device, pool))
+        settle_after(pool, pools::change_current(|| real::cuDeviceSetMemPool(device, pool)))
     }
 
     /// Returns the current pool for a kind of memory at a location.
@@ -122,7 +122,7 @@ hooks! {
 
     /// Sets the current pool for a kind of memory at a location.
     fn cuMemSetMemPool(place: In<Location>, kind: u32, pool: Opaque) -> Status {
-        settle_after(pool, real::cuMemSetMemPool(place, kind, pool))
+        settle_after(pool, pools::change_current(|| real::cuMemSetMemPool(place, kind, pool)))
     }
 }
 

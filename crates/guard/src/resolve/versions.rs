@@ -40,6 +40,7 @@ pub(super) const VERSIONS: &[Version] = &[
     version("cuGraphInstantiate", 11000, "_v2"),
     version("cuGraphExecUpdate", 12000, "_v2"),
     version("cuStreamDestroy", 4000, "_v2"),
+    version("cuStreamBeginCapture", 10010, "_v2"),
     version("cuMulticastBindMem", 13010, "_v2"),
     version("cuMulticastBindAddr", 13010, "_v2"),
 ];

@@ -102,6 +102,7 @@ impl Process {
         self.drop_memory_of(ending_label(handle));
         primary.release();
         // They end with the last context of the GPU. A driver that keeps them says so.
+        pools::change_current(|| status);
         pools::settle_all(device);
         graph_memory::settle(device);
         // Another thread may have retained it in between and found it charged.

@@ -25,8 +25,10 @@ use crate::tracking::account::Charge;
 use crate::tracking::account::reserve::Reserve;
 use crate::tracking::table::{Entry, EntryKind};
 
+mod current;
 mod request;
 
+pub(crate) use current::change as change_current;
 pub(crate) use request::PoolAllocation;
 
 /// Attributes of a pool (`CUmemPool_attribute`).
@@ -84,6 +86,11 @@ impl Pool {
             Some(reserve) => reserve.open(0),
             None => Ok(()),
         }
+    }
+
+    /// Whether it was recorded.
+    fn is_known(self) -> bool {
+        self.change(|_| ()).is_some()
     }
 
     /// Its reserve; `None` if it is not charged.
@@ -216,13 +223,6 @@ fn record_pointer(process: &Process, address: Pointer, pool: Pool) {
 
 fn pool_of_entry(entry: &Entry) -> Pool {
     Pool(usize::try_from(entry.extra[0]).unwrap_or(0))
-}
-
-/// The current pool of a GPU.
-fn current(device: Device) -> Option<Pool> {
-    let mut pool = 0;
-    let status = real::cuDeviceGetMemPool(Out::to(&mut pool), device);
-    status.is_success().then_some(Pool(pool))
 }
 
 fn pool_of(address: Pointer) -> Option<Pool> {

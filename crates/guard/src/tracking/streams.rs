@@ -7,6 +7,7 @@ use crate::devices;
 use crate::driver::call;
 use crate::platform::ffi::Out;
 use crate::platform::sys::task;
+use crate::tracking::captures;
 
 /// A stream argument.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +52,9 @@ impl Stream {
     pub(crate) fn is_capturing(self) -> bool {
         /// `CU_STREAM_CAPTURE_STATUS_NONE`.
         const NOT_CAPTURING: u32 = 0;
+        if !captures::are_any() {
+            return false;
+        }
         let mut answer = NOT_CAPTURING;
         let place = Out::to(&mut answer);
         let status = if self.is_per_thread {
@@ -61,16 +65,16 @@ impl Stream {
         status.is_success() && answer != NOT_CAPTURING
     }
 
-    /// Its GPU.
-    pub(crate) fn device(self) -> Result<Device, Status> {
-        if self.handle > LAST_DEFAULT {
-            let mut device = 0;
-            // Since CUDA 12.8.
-            if call::cuStreamGetDevice(self.handle, Out::to(&mut device)).is_success() {
-                return Ok(device);
-            }
+    /// Its GPU, and whether that is sure: drivers before CUDA 12.8 do not report the GPU of a stream, and it may not be the current one.
+    pub(crate) fn device(self) -> Result<(Device, bool), Status> {
+        if self.handle <= LAST_DEFAULT {
+            return Ok((devices::current()?, true));
         }
-        devices::current()
+        let mut device = 0;
+        if call::cuStreamGetDevice(self.handle, Out::to(&mut device)).is_success() {
+            return Ok((device, true));
+        }
+        Ok((devices::current()?, false))
     }
 
     /// Calls a host function with a number when all earlier work in the stream is done.

@@ -54,6 +54,8 @@ pub(crate) enum EntryKind {
     Claims = 19,
     /// Granules of small memory, by their number ([`crate::tracking::slabs`]).
     Slab = 20,
+    /// The current pool of a GPU, by GPU ([`crate::tracking::pools`]).
+    CurrentPool = 21,
 }
 
 /// One entry.

@@ -45,6 +45,7 @@ mod container;
 mod cuda;
 
 mod arrays;
+mod calls;
 mod exported_pools;
 mod fabric;
 mod faults;

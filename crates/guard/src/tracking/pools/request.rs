@@ -4,7 +4,8 @@ use core::sync::atomic::Ordering;
 
 use octavo_guard_abi::charge::{PHYSICAL_GRANULE, rounded};
 
-use super::{ANY_POOLED, Pool, RESERVED_BYTES, current, pool_of, record_pointer};
+use super::current::CurrentPool;
+use super::{ANY_POOLED, Pool, RESERVED_BYTES, record_pointer};
 use crate::cuda::{Pointer, Status};
 use crate::hooks::pools::real;
 use crate::platform::ffi::Out;
@@ -39,10 +40,17 @@ impl<M: FnOnce() -> Status> PoolAllocation<M> {
         if self.stream.is_capturing() {
             return Ok((self.make)());
         }
-        let device = self.stream.device()?;
+        let current = match self.pool {
+            Some(_) => None,
+            None => CurrentPool::of(self.stream.device()?),
+        };
         // A driver without pools reports so itself.
-        let Some(pool) = self.pool.or_else(|| current(device)) else { return Ok((self.make)()) };
-        pool.record(Some(device))?;
+        let Some(pool) = self.pool.or(current.as_ref().map(|current| current.pool)) else {
+            return Ok((self.make)());
+        };
+        if !pool.is_known() {
+            pool.record(Some(self.stream.device()?.0))?;
+        }
         let Some(reserve) = pool.reserve() else { return Ok((self.make)()) };
         let advance = charge_growth(pool, &reserve, rounded(self.bytes as u64, PHYSICAL_GRANULE))?;
         ANY_POOLED.store(true, Ordering::Relaxed);
@@ -53,10 +61,10 @@ impl<M: FnOnce() -> Status> PoolAllocation<M> {
             return Ok(status);
         };
         // Another thread may have changed the current pool of the GPU meanwhile.
-        let own = pool_of(address).unwrap_or(pool);
+        let own = current.map_or(pool, |current| current.of_allocation(address));
         if own != pool {
             reserve.settle(advance, || pool.attribute(RESERVED_BYTES));
-            own.record(Some(device))?;
+            own.record(Some(reserve.device))?;
             own.settle();
         } else if let Err(GrowthRefused(advance)) =
             reserve.settle_growth(advance, || pool.attribute(RESERVED_BYTES))
