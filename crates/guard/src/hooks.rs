@@ -99,7 +99,7 @@ mod arrays;
 mod capture;
 mod context;
 pub(crate) mod graphs;
-mod info;
+pub(crate) mod info;
 mod init;
 pub(crate) mod launch;
 mod limits;

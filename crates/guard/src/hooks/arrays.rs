@@ -8,7 +8,7 @@ mod size;
 use octavo_guard_abi::charge::{PHYSICAL_GRANULE, rounded};
 
 use self::size::Shape;
-use super::info;
+use super::info::free_memory;
 use crate::cuda::{ArrayMemoryRequirements, Device, Opaque, Status};
 use crate::devices;
 use crate::driver::call;
@@ -135,13 +135,6 @@ fn destroy(kind: EntryKind, array: Opaque, end: impl FnOnce() -> Status) -> Stat
         vmm_memory::release_bindings(Holder::Array(array as u64));
     }
     status
-}
-
-/// Free memory of the current GPU.
-fn free_memory() -> Option<u64> {
-    let (mut free, mut total) = (0, 0);
-    let status = info::real::cuMemGetInfo_v2(Out::to(&mut free), Out::to(&mut total));
-    status.is_success().then_some(free as u64)
 }
 
 /// The memory requirement that the driver reports for an array. It reports few.

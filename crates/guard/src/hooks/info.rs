@@ -78,6 +78,13 @@ hooks! {
     }
 }
 
+/// Free memory of the current GPU.
+pub(crate) fn free_memory() -> Option<u64> {
+    let (mut free, mut total) = (0, 0);
+    let status = real::cuMemGetInfo_v2(Out::to(&mut free), Out::to(&mut total));
+    status.is_success().then_some(free as u64)
+}
+
 /// Adjusts the driver's report about the current GPU, if it has shares.
 fn adjust_answer(adjust: impl FnOnce(View)) -> Status {
     // Pool memory that the driver freed at a synchronisation is free as well.

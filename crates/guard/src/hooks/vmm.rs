@@ -3,7 +3,7 @@
 use crate::cuda::{Device, Location, Opaque, Pointer, Status};
 use crate::devices;
 use crate::platform::ffi::{In, Out};
-use crate::tracking::vmm_memory::{self, Handle, Holder};
+use crate::tracking::vmm_memory::{self, Handle, Holder, MulticastPart};
 
 /// First members of `CUmemAllocationProp`.
 #[derive(Clone, Copy, Debug)]
@@ -105,18 +105,20 @@ hooks! {
         to_status(vmm_memory::create_multicast(make, real::cuMemRelease))
     }
 
-    /// Binds memory to a multicast object, which holds it from then on.
+    /// Binds memory to a part of a multicast object, which holds it from then on.
     fn cuMulticastBindMem(
         object: Handle, object_offset: usize, memory: Handle, offset: usize, bytes: usize, flags: u64,
     ) -> Status {
         let work = || real::cuMulticastBindMem(object, object_offset, memory, offset, bytes, flags);
-        vmm_memory::bind(Holder::Multicast(object), memory, work)
+        let part = MulticastPart { object, device: None, offset: object_offset, bytes };
+        vmm_memory::bind(Holder::Multicast(part), memory, work)
     }
 
     /// Binds the memory mapped at an address.
     fn cuMulticastBindAddr(object: Handle, object_offset: usize, address: Pointer, bytes: usize, flags: u64) -> Status {
         let work = || real::cuMulticastBindAddr(object, object_offset, address, bytes, flags);
-        vmm_memory::bind_address(Holder::Multicast(object), address, work)
+        let part = MulticastPart { object, device: None, offset: object_offset, bytes };
+        vmm_memory::bind_address(Holder::Multicast(part), address, work)
     }
 
     /// Binds memory of a device, since CUDA 13.1.
@@ -124,7 +126,8 @@ hooks! {
         object: Handle, device: Device, object_offset: usize, memory: Handle, offset: usize, bytes: usize, flags: u64,
     ) -> Status {
         let work = || real::cuMulticastBindMem_v2(object, device, object_offset, memory, offset, bytes, flags);
-        vmm_memory::bind(Holder::Multicast(object), memory, work)
+        let part = MulticastPart { object, device: Some(device), offset: object_offset, bytes };
+        vmm_memory::bind(Holder::Multicast(part), memory, work)
     }
 
     /// Binds the memory mapped at an address for a device, since CUDA 13.1.
@@ -132,7 +135,14 @@ hooks! {
         object: Handle, device: Device, object_offset: usize, address: Pointer, bytes: usize, flags: u64,
     ) -> Status {
         let work = || real::cuMulticastBindAddr_v2(object, device, object_offset, address, bytes, flags);
-        vmm_memory::bind_address(Holder::Multicast(object), address, work)
+        let part = MulticastPart { object, device: Some(device), offset: object_offset, bytes };
+        vmm_memory::bind_address(Holder::Multicast(part), address, work)
+    }
+
+    /// Unbinds what was bound to a part of a multicast object for a device.
+    fn cuMulticastUnbind(object: Handle, device: Device, offset: usize, bytes: usize) -> Status {
+        let part = MulticastPart { object, device: Some(device), offset, bytes };
+        vmm_memory::unbind(part, || real::cuMulticastUnbind(object, device, offset, bytes))
     }
 }
 

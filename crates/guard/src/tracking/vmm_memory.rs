@@ -6,8 +6,7 @@
 //! The entry itself stays until all calls that end a hold have returned ([`holds`]). So at any time
 //! the charge covers what the driver has, and a hold taken meanwhile on another thread is not lost.
 //!
-//! Exported memory stays charged until the process ends. Any process with the exported descriptor
-//! has the memory, and nothing tells when the last one drops it.
+//! Exported memory may outlive its handles and mappings here ([`exports`]).
 //!
 //! Memory of other processes is charged to them. It has an entry without a charge here, because
 //! imported memory is released and mapped like any other. When the exporting process dies, its slot
@@ -25,21 +24,26 @@ use crate::tracking::account::{self, Charge};
 use crate::tracking::table::{Entry, EntryKind, Table};
 
 mod bindings;
+mod exports;
 mod holds;
 mod mapping;
 
-pub(crate) use bindings::{Holder, bind, bind_address, map_to_arrays, release_bindings};
+pub(crate) use bindings::{
+    Holder, MulticastPart, bind, bind_address, map_to_arrays, release_bindings, unbind,
+};
+pub(crate) use exports::export;
 pub(crate) use mapping::{map, retain, unmap};
 
 /// A handle of physical memory (`CUmemGenericAllocationHandle`).
 pub(crate) type Handle = u64;
 
 /// Words in the entry of physical memory: its [`holds`], and its flags [`MULTICAST`] and
-/// [`EXPORTED`].
+/// [`EXPORTED`] below the number of its GPU plus one.
 const HOLDS_WORD: usize = 0;
 const FLAGS_WORD: usize = 1;
 const MULTICAST: u64 = 1;
 const EXPORTED: u64 = 2;
+const DEVICE_SHIFT: u32 = 32;
 
 /// Words in the entry of an additional handle: the memory, and the number of releases that the
 /// handle needs.
@@ -63,6 +67,16 @@ fn memory_of(handle: Handle) -> Option<Handle> {
     table.change(EntryKind::Alias, handle, |entry| entry.extra[TARGET_WORD])
 }
 
+/// The GPU of memory; `None` if it is unknown, as for imported memory.
+fn device_of(memory: Handle) -> Option<Device> {
+    table()?.change(EntryKind::Physical, memory, |entry| device_in(entry))?
+}
+
+fn device_in(entry: &Entry) -> Option<Device> {
+    let number = (entry.extra[FLAGS_WORD] >> DEVICE_SHIFT).checked_sub(1)?;
+    u32::try_from(number).ok().map(u32::cast_signed)
+}
+
 fn change(memory: Handle, change: impl FnOnce(&mut u64)) {
     let change = |entry: &mut Entry| change(&mut entry.extra[HOLDS_WORD]);
     table().and_then(|table| table.change(EntryKind::Physical, memory, change));
@@ -76,31 +90,39 @@ fn hold(memory: Handle) {
 /// Drops a hold that the driver does not have, or has no more.
 fn drop_hold(memory: Handle) {
     change(memory, holds::give_up);
-    remove_if_unheld(memory);
+    remove_if_unheld(memory, &mut 0);
 }
 
-/// Drops a hold before the call that ends it; [`end_release`] follows the call.
-fn begin_release(memory: Handle) {
-    change(memory, holds::begin_call);
+/// Drops a hold before the call that ends it; [`end_release`] follows the call. Returns the GPU on which the call is to be
+/// [measured](exports::measured), if it is.
+fn begin_release(memory: Handle) -> Option<Device> {
+    table()?.change(EntryKind::Physical, memory, |entry| {
+        holds::begin_call(&mut entry.extra[HOLDS_WORD]);
+        exports::device_to_measure(entry)
+    })?
 }
 
-/// Ends what [`begin_release`] began, after the call.
-fn end_release(memory: Handle, status: Status) {
+/// Ends what [`begin_release`] began, after the call, which has freed so many bytes as far as that was measured.
+fn end_release(memory: Handle, status: Status, freed: &mut u64) {
     change(memory, |word| holds::end_call(word, status.is_success()));
-    remove_if_unheld(memory);
+    remove_if_unheld(memory, freed);
 }
 
-/// Removes the entry of memory without holds and releases its charge.
-fn remove_if_unheld(memory: Handle) {
+/// Removes the entry of memory without holds and releases its charge. Exported memory is let go if it was freed.
+fn remove_if_unheld(memory: Handle, freed: &mut u64) {
     let is_unused = |entry: &Entry| holds::is_unused(entry.extra[HOLDS_WORD]);
     let Some(entry) =
         table().and_then(|table| table.remove_if(EntryKind::Physical, memory, is_unused))
     else {
         return;
     };
-    account::release(entry.charge);
-    if entry.extra[FLAGS_WORD] & MULTICAST != 0 {
-        bindings::release_bindings(Holder::Multicast(memory));
+    let is_exported = entry.extra[FLAGS_WORD] & EXPORTED != 0;
+    if !is_exported || exports::is_among(freed, entry.charge.bytes()) {
+        account::release(entry.charge);
+    }
+    // Other processes may still have an exported object, which holds what was bound to it.
+    if !is_exported && entry.extra[FLAGS_WORD] & MULTICAST != 0 {
+        bindings::unbind_all(memory);
     }
 }
 
@@ -115,7 +137,8 @@ pub(crate) fn create(
     let Some(device) = device else { return make().map(drop) };
     let charge = account::charge(device, rounded(bytes as u64, PHYSICAL_GRANULE))?;
     let handle = make().inspect_err(|_| account::release(charge))?;
-    track(&process.table, handle, charge, 0).inspect_err(|_| {
+    let flags = (u64::from(device.cast_unsigned()) + 1) << DEVICE_SHIFT;
+    track(&process.table, handle, charge, flags).inspect_err(|_| {
         undo(handle);
         account::release(charge);
     })
@@ -136,8 +159,7 @@ pub(crate) fn create_multicast(
 fn track(table: &Table, handle: Handle, charge: Charge, flags: u64) -> Result<(), Status> {
     // The handle may have been an alias before.
     table.remove(EntryKind::Alias, handle);
-    // The old entry is about to be removed by the thread that ended it. Or it was exported: others
-    // may still have that memory, while its handle is reused.
+    // The old entry is about to be removed by the thread that ended it. If it was exported, others may have that memory still.
     let old = table.change(EntryKind::Physical, handle, |known| {
         let extra = [holds::once_keeping_calls(known.extra[HOLDS_WORD]), flags];
         core::mem::replace(known, new_entry(charge, extra))
@@ -156,8 +178,7 @@ fn track(table: &Table, handle: Handle, charge: Charge, flags: u64) -> Result<()
 /// Releases a handle once.
 pub(crate) fn release(handle: Handle, work: impl FnOnce() -> Status) -> Status {
     let Some(memory) = memory_of(handle) else { return work() };
-    begin_release(memory);
-    let status = work();
+    let (status, mut freed) = exports::measured(begin_release(memory), work);
     if status.is_success()
         && memory != handle
         && let Some(table) = table()
@@ -167,7 +188,7 @@ pub(crate) fn release(handle: Handle, work: impl FnOnce() -> Status) -> Status {
         });
         table.remove_if(EntryKind::Alias, handle, |entry| entry.extra[RELEASES_WORD] == 0);
     }
-    end_release(memory, status);
+    end_release(memory, status, &mut freed);
     status
 }
 
@@ -186,34 +207,14 @@ fn add_alias(handle: Handle, memory: Handle) {
     }
 }
 
-/// Exports memory with `work`. Memory exported once is held until the process ends.
-pub(crate) fn export(handle: Handle, work: impl FnOnce() -> Status) -> Status {
-    let Some(memory) = memory_of(handle) else { return work() };
-    hold(memory);
-    let status = work();
-    let is_first = status.is_success()
-        && table()
-            .and_then(|table| {
-                table.change(EntryKind::Physical, memory, |entry| {
-                    let is_first = entry.extra[FLAGS_WORD] & EXPORTED == 0;
-                    entry.extra[FLAGS_WORD] |= EXPORTED;
-                    is_first
-                })
-            })
-            .unwrap_or(false);
-    if !is_first {
-        drop_hold(memory);
-    }
-    status
-}
-
 /// Imports memory with `work`, without a charge: the exporting process is charged. If that is this
 /// process, the memory gets one more hold.
 pub(crate) fn import(work: impl FnOnce() -> Result<Handle, Status>) -> Result<(), Status> {
     let table = &process::get()?.table;
     let handle = work()?;
-    if memory_of(handle).is_some() {
-        hold(handle);
+    if let Some(memory) = memory_of(handle) {
+        hold(memory);
+        add_alias(handle, memory);
     } else {
         // If the table is full, no charge is lost.
         let _ = track(table, handle, Charge::NONE, 0);

@@ -53,5 +53,5 @@ fn memory_is_exported_whole_and_imported_without_a_charge() {
     assert_ne!(imported, memory);
     assert_eq!((cuda.counted(), cuda.used()), (3 * GIB, 3 * GIB));
     assert_eq!((cuda.release(imported), cuda.release(memory)), (0, 0));
-    assert_eq!((cuda.counted(), cuda.used()), (3 * GIB, 0), "others may have it still");
+    assert_eq!((cuda.counted(), cuda.used()), (0, 0), "no process has it any more");
 }

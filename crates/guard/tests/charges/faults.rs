@@ -10,7 +10,7 @@ use crate::{call, inside};
 
 impl Cuda {
     /// Makes exactly these calls fail from now on.
-    fn failing(&self, calls: &[(&str, u32)]) {
+    pub(crate) fn failing(&self, calls: &[(&str, u32)]) {
         let failing_calls: BTreeMap<String, u32> =
             calls.iter().map(|(name, code)| ((*name).to_owned(), *code)).collect();
         becomes(&self.folder, &State { failing_calls, ..State::default() });

@@ -46,6 +46,7 @@ mod cuda;
 
 mod arrays;
 mod calls;
+mod exported;
 mod exported_pools;
 mod fabric;
 mod faults;
@@ -54,6 +55,7 @@ mod graphs;
 mod leases;
 mod limits;
 mod model;
+mod multicast;
 mod plain;
 mod pools;
 mod runtimes;

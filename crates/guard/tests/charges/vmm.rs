@@ -1,20 +1,20 @@
 //! Virtual memory management.
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd};
 
 use crate::container::{self, Other};
 use crate::cuda::{Cuda, FIRST_GPU, GIB, HOST, MIB, OUT_OF_MEMORY, ok};
 use crate::{call, inside, role};
 
 impl Cuda {
-    fn export(&self, handle: u64) -> i32 {
+    pub(crate) fn export(&self, handle: u64) -> i32 {
         let mut fd = -1;
         let code = call!(self, cuMemExportToShareableHandle(
             &raw mut fd => *mut i32, handle => u64, 1 => u32, 0 => u64));
         ok(code, fd).unwrap()
     }
 
-    fn import(&self, fd: i32) -> Result<u64, u32> {
+    pub(crate) fn import(&self, fd: i32) -> Result<u64, u32> {
         let mut handle = 0;
         let fd = usize::try_from(fd).unwrap();
         let code = call!(self, cuMemImportFromShareableHandle(
@@ -30,7 +30,7 @@ impl Cuda {
     }
 
     /// Charged bytes, which must equal those of the GPU.
-    fn both(&self) -> u64 {
+    pub(crate) fn both(&self) -> u64 {
         assert_eq!(self.counted(), self.used());
         self.used()
     }
@@ -193,56 +193,6 @@ fn a_process_that_imports_its_own_memory_has_it_once_and_as_long() {
 }
 
 #[test]
-fn what_was_exported_stays_counted_under_whatever_descriptor() {
-    let cuda = inside!(4 * GIB);
-    let handle = cuda.create(2 * GIB, FIRST_GPU).unwrap();
-    let fd = unsafe { OwnedFd::from_raw_fd(cuda.export(handle)) };
-    let other = fd.try_clone().unwrap();
-    drop(fd);
-    let again = cuda.import(other.as_raw_fd()).unwrap();
-    // Another export adds no hold.
-    drop(unsafe { OwnedFd::from_raw_fd(cuda.export(handle)) });
-    assert_eq!(cuda.both(), 2 * GIB);
-    assert_eq!(cuda.release(handle), 0);
-    assert_eq!(cuda.both(), 2 * GIB);
-    assert_eq!(cuda.create(2 * GIB, FIRST_GPU), Err(OUT_OF_MEMORY));
-    assert_eq!(cuda.release(again), 0);
-    // Nothing tells that the last descriptor is closed.
-    drop(other);
-    assert_eq!(cuda.counted(), 2 * GIB);
-}
-
-#[test]
-fn what_was_exported_stays_counted_when_its_handle_is_anothers() {
-    let cuda = inside!(4 * GIB);
-    let handle = cuda.create(2 * GIB, FIRST_GPU).unwrap();
-    let fd = unsafe { OwnedFd::from_raw_fd(cuda.export(handle)) };
-    assert_eq!(cuda.release(handle), 0);
-    // The driver reuses handles after this many.
-    let comes_again = (0..70_000).any(|_| {
-        let other = cuda.create(2 * MIB, FIRST_GPU).unwrap();
-        assert_eq!(cuda.release(other), 0);
-        other == handle
-    });
-    assert!(comes_again);
-    assert_eq!(cuda.counted(), 2 * GIB);
-    drop(fd);
-}
-
-#[test]
-fn what_cannot_be_exported_is_not_held() {
-    let cuda = inside!(4 * GIB);
-    let handle = cuda.create(2 * GIB, FIRST_GPU).unwrap();
-    let mut fd = -1;
-    // An invalid handle type.
-    let code = call!(cuda, cuMemExportToShareableHandle(
-        &raw mut fd => *mut i32, handle => u64, 2 => u32, 0 => u64));
-    assert_ne!(code, 0);
-    assert_eq!(cuda.release(handle), 0);
-    assert_eq!(cuda.both(), 0);
-}
-
-#[test]
 fn imported_memory_counts_for_its_owner() {
     let cuda = inside!(4 * GIB);
     let handle = cuda.create(2 * GIB, FIRST_GPU).unwrap();
@@ -270,73 +220,6 @@ fn imports_memory() {
     container::ready(&(cuda.counted() - before).to_string());
     assert_eq!(cuda.unmap(address, 2 * GIB), 0);
     assert_eq!(cuda.counted(), before);
-}
-
-#[test]
-fn a_multicast_object_is_free_and_holds_bound_memory() {
-    let cuda = inside!(4 * GIB);
-    let mut object = 0;
-    // For two devices, with these bytes.
-    let prop = [2_u64, 2 * GIB, 0, 0];
-    let code =
-        call!(cuda, cuMulticastCreate(&raw mut object => *mut u64, prop.as_ptr() => *const u64));
-    assert_eq!(code, 0);
-    assert_eq!(call!(cuda, cuMulticastAddDevice(object => u64, 0 => i32)), 0);
-    assert_eq!(cuda.counted(), 0);
-    let handle = cuda.create(2 * GIB, FIRST_GPU).unwrap();
-    let address = cuda.reserve(2 * GIB);
-    assert_eq!(cuda.map(address, 2 * GIB, handle), 0);
-    for _ in 0..2 {
-        let code = call!(cuda, cuMulticastBindMem(
-            object => u64, 0 => u64, handle => u64, 0 => u64, 2 * GIB => u64, 0 => u64));
-        assert_eq!(code, 0);
-    }
-    let code = call!(cuda, cuMulticastBindAddr(
-        object => u64, 0 => u64, address + 2 * MIB => u64, 2 * MIB => u64, 0 => u64));
-    assert_eq!(code, 0);
-    assert_eq!(cuda.release(handle), 0);
-    assert_eq!(cuda.unmap(address, 2 * GIB), 0);
-    // The object's own handle holds it.
-    assert_eq!(cuda.counted(), 2 * GIB);
-    assert_eq!(cuda.release(object), 0);
-    assert_eq!(cuda.counted(), 0);
-}
-
-#[test]
-fn binding_for_a_device_holds_likewise() {
-    let cuda = inside!(4 * GIB);
-    // By name and version, as the runtime library does.
-    let ask = |name: &str, version: i32| {
-        let (mut function, mut found) = (0_usize, 0_u32);
-        let code = call!(cuda, cuGetProcAddress_v2(
-            std::ffi::CString::new(name).unwrap().as_ptr() => *const std::ffi::c_char,
-            &raw mut function => *mut usize, version => i32, 0 => u64, &raw mut found => *mut u32));
-        ok(code, function).unwrap()
-    };
-    for (name, is_by_address) in [("cuMulticastBindMem", false), ("cuMulticastBindAddr", true)] {
-        assert_ne!(ask(name, 13000), ask(name, 13010));
-        let mut object = 0;
-        let prop = [2_u64, 2 * GIB, 0, 0];
-        let prop = prop.as_ptr();
-        let code = call!(cuda, cuMulticastCreate(&raw mut object => *mut u64, prop => *const u64));
-        assert_eq!(code, 0);
-        let handle = cuda.create(2 * GIB, FIRST_GPU).unwrap();
-        let address = cuda.reserve(2 * GIB);
-        assert_eq!(cuda.map(address, 2 * GIB, handle), 0);
-        let code = if is_by_address {
-            call!(cuda, cuMulticastBindAddr_v2(
-                object => u64, 0 => i32, 0 => u64, address => u64, 2 * GIB => u64, 0 => u64))
-        } else {
-            call!(cuda, cuMulticastBindMem_v2(
-                object => u64, 0 => i32, 0 => u64, handle => u64, 0 => u64, 2 * GIB => u64, 0 => u64))
-        };
-        assert_eq!(code, 0, "{name}");
-        assert_eq!(cuda.release(handle), 0);
-        assert_eq!(cuda.unmap(address, 2 * GIB), 0);
-        assert_eq!(cuda.counted(), 2 * GIB);
-        assert_eq!(cuda.release(object), 0);
-        assert_eq!(cuda.counted(), 0);
-    }
 }
 
 #[test]

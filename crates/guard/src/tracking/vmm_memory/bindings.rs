@@ -2,39 +2,72 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use super::exports::measured;
 use super::mapping::mapped_at;
-use super::{Handle, drop_hold, hold, memory_of, new_entry, table};
-use crate::cuda::{Pointer, Status};
+use super::{
+    Handle, begin_release, device_of, drop_hold, end_release, hold, memory_of, new_entry, table,
+};
+use crate::cuda::{Device, Pointer, Status};
 use crate::tracking::account::Charge;
 use crate::tracking::table::EntryKind;
 
-/// Words in the entry of a binding: the holder, and the memory.
-const HOLDER_WORD: usize = 0;
+/// Words in the entry of a binding: the object that holds the memory, and the memory.
+const OBJECT_WORD: usize = 0;
 const MEMORY_WORD: usize = 1;
 
 /// Whether any memory was ever bound.
 static ANY_BOUND: AtomicBool = AtomicBool::new(false);
 
-/// The object that memory is bound to.
+/// What memory is bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
-    /// A multicast object.
-    Multicast(Handle),
+    /// A part of a multicast object.
+    Multicast(MulticastPart),
     /// A sparse array or mipmapped array that memory was mapped to.
     Array(u64),
 }
 
+/// The part of a multicast object that memory of one GPU is bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MulticastPart {
+    /// A handle of the object.
+    pub(crate) object: Handle,
+    /// The GPU; `None` if it is that of the memory.
+    pub(crate) device: Option<Device>,
+    /// The first byte.
+    pub(crate) offset: usize,
+    /// The number of bytes.
+    pub(crate) bytes: usize,
+}
+
 impl Holder {
-    fn key(self) -> u64 {
+    /// The object, as entries name it.
+    fn object(self) -> u64 {
         match self {
-            Self::Multicast(handle) => handle,
+            Self::Multicast(part) => memory_of(part.object).unwrap_or(part.object),
             // No address has the highest bit set.
             Self::Array(handle) => handle | 1 << 63,
         }
     }
+
+    /// Key of the binding of memory. A part of a multicast object has one memory, and an array holds each memory once.
+    fn key(self, memory: Option<Handle>) -> u64 {
+        let words = match self {
+            Self::Multicast(part) => {
+                let device = part.device.or_else(|| memory.and_then(device_of));
+                let device = device.map_or(u64::MAX, |device| u64::from(device.cast_unsigned()));
+                [device, part.offset as u64, part.bytes as u64]
+            }
+            Self::Array(_) => [memory.unwrap_or(0), 0, 0],
+        };
+        words.into_iter().fold(self.object(), |key, word| {
+            let mixed = (key ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            mixed ^ mixed >> 32
+        })
+    }
 }
 
-/// Binds memory with `work`. It is held until its holder ends, even if parts are unbound before.
+/// Binds memory with `work`. It is held until it is unbound or its holder ends.
 pub(crate) fn bind(holder: Holder, handle: Handle, work: impl FnOnce() -> Status) -> Status {
     bind_memory(holder, memory_of(handle), work)
 }
@@ -52,34 +85,47 @@ fn bind_memory(holder: Holder, memory: Option<Handle>, work: impl FnOnce() -> St
     let (Some(memory), Some(table)) = (memory, table()) else { return work() };
     hold(memory);
     let status = work();
-    if status.is_success() {
-        ANY_BOUND.store(true, Ordering::Relaxed);
-        let key = holder.key().wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ memory;
-        let bound = new_entry(Charge::NONE, [holder.key(), memory]);
-        match table.insert(EntryKind::Bound, key, bound) {
-            // Each holder holds it once.
-            Ok(Some(_)) => {}
-            // If the table is full, it stays charged.
-            Ok(None) | Err(_) => return status,
-        }
+    if !status.is_success() {
+        drop_hold(memory);
+        return status;
     }
-    drop_hold(memory);
+    ANY_BOUND.store(true, Ordering::Relaxed);
+    let bound = new_entry(Charge::NONE, [holder.object(), memory]);
+    // If the table is full, it stays charged.
+    if let Ok(Some(old)) = table.insert(EntryKind::Bound, holder.key(Some(memory)), bound) {
+        drop_hold(old.extra[MEMORY_WORD]);
+    }
+    status
+}
+
+/// Unbinds the memory of a part of a multicast object with `work`. By CUDA's documentation the part is one that memory was bound to,
+/// neither less nor more.
+pub(crate) fn unbind(part: MulticastPart, work: impl FnOnce() -> Status) -> Status {
+    let key = Holder::Multicast(part).key(None);
+    let bound = table().and_then(|table| Some((table, table.remove(EntryKind::Bound, key)?)));
+    let Some((table, entry)) = bound else { return work() };
+    let memory = entry.extra[MEMORY_WORD];
+    let (status, mut freed) = measured(begin_release(memory), work);
+    if !status.is_success() {
+        // If the table is full, it stays charged.
+        let _ = table.insert(EntryKind::Bound, key, entry);
+    }
+    end_release(memory, status, &mut freed);
     status
 }
 
 /// Drops the holds of an object that has ended.
 pub(crate) fn release_bindings(holder: Holder) {
-    if ANY_BOUND.load(Ordering::Relaxed) {
-        unbind_all(holder.key());
-    }
+    unbind_all(holder.object());
 }
 
-fn unbind_all(holder: u64) {
+/// As above, for an object as entries name it.
+pub(super) fn unbind_all(object: u64) {
     let Some(table) = table() else { return };
-    loop {
+    while ANY_BOUND.load(Ordering::Relaxed) {
         let mut found = None;
         table.each(|kind, key, entry| {
-            if kind == EntryKind::Bound && entry.extra[HOLDER_WORD] == holder {
+            if kind == EntryKind::Bound && entry.extra[OBJECT_WORD] == object {
                 found = Some((key, entry.extra[MEMORY_WORD]));
             }
         });

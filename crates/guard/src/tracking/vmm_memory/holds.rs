@@ -26,7 +26,7 @@ pub(super) fn take(word: &mut u64) {
 
 /// Drops a hold that the driver has no more, or never had.
 pub(super) fn give_up(word: &mut u64) {
-    if *word % CALL >= HOLD {
+    if is_held(*word) {
         *word -= HOLD;
     }
 }
@@ -43,6 +43,11 @@ pub(super) fn end_call(word: &mut u64, is_given_up: bool) {
     if !is_given_up {
         take(word);
     }
+}
+
+/// Whether there are holds.
+pub(super) fn is_held(word: u64) -> bool {
+    word % CALL >= HOLD
 }
 
 /// Whether there are neither holds nor calls under way.

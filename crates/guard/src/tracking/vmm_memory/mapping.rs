@@ -4,6 +4,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use octavo_guard_abi::charge::PHYSICAL_GRANULE;
 
+use super::exports::measured;
 use super::{
     Handle, add_alias, begin_release, drop_hold, end_release, hold, memory_of, new_entry, table,
 };
@@ -60,7 +61,7 @@ pub(crate) fn map(
                 if mark(&old) == 0 {
                     drop_hold(old.extra[MEMORY_WORD]);
                 } else {
-                    end_release(old.extra[MEMORY_WORD], Status::SUCCESS);
+                    end_release(old.extra[MEMORY_WORD], Status::SUCCESS, &mut 0);
                 }
                 return status;
             }
@@ -78,6 +79,7 @@ pub(crate) fn map(
 pub(crate) fn unmap(start: Pointer, bytes: usize, work: impl FnOnce() -> Status) -> Status {
     let Some(table) = table() else { return Status::NO_DEVICE };
     let ticket = next_ticket();
+    let mut device = None;
     for_each_mapping(start, bytes, |at| {
         let (bytes, memory) = table.change(EntryKind::Mapping, at, |entry| {
             let is_first = mark(entry) == 0;
@@ -86,10 +88,10 @@ pub(crate) fn unmap(start: Pointer, bytes: usize, work: impl FnOnce() -> Status)
             }
             (bytes_of(entry), is_first.then_some(entry.extra[MEMORY_WORD]))
         })?;
-        memory.into_iter().for_each(begin_release);
+        device = memory.and_then(begin_release).or(device);
         Some(bytes)
     });
-    let status = work();
+    let (status, mut freed) = measured(device, work);
     for_each_mapping(start, bytes, |at| {
         let is_ours = |entry: &Entry| mark(entry) == ticket;
         let mapping = if status.is_success() {
@@ -105,7 +107,7 @@ pub(crate) fn unmap(start: Pointer, bytes: usize, work: impl FnOnce() -> Status)
                 })
                 .filter(is_ours)?
         };
-        end_release(mapping.extra[MEMORY_WORD], status);
+        end_release(mapping.extra[MEMORY_WORD], status, &mut freed);
         Some(bytes_of(&mapping))
     });
     status
