@@ -284,6 +284,11 @@ impl Leases {
 }
 
 impl Inside<'_> {
+    /// Ends it without a launch.
+    pub(crate) fn leave_uncounted(self) {
+        self.page.inside.fetch_sub(1, Ordering::SeqCst);
+    }
+
     /// Counts the launch into a stream, and ends it.
     pub(crate) fn leave(self, stream: Stream, status: Status) {
         let Self { leases, page } = self;

@@ -4,13 +4,15 @@
 //! meaning of `RTLD_NEXT` and `RTLD_DEFAULT` from the return address. Their result is not changed
 //! on the way. Instead, the symbol table of a loaded driver is patched first, so that every lookup
 //! finds the hooks. Only a driver in another namespace (`dlmopen`) is out of reach; there the
-//! result is replaced by the hook.
+//! result is replaced by the hook. Unknown functions are in no table, and theirs is replaced by a stub.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::driver::{CUDA, NVML};
 use crate::platform::elf;
 use crate::platform::ffi::Text;
+use crate::resolve::Resolution;
+use crate::unknown;
 
 static DLSYM: AtomicUsize = AtomicUsize::new(0);
 static DLVSYM: AtomicUsize = AtomicUsize::new(0);
@@ -49,8 +51,8 @@ fn prepare(name: Text<'_>) {
     }
 }
 
-/// The hook for a function in another namespace of the dynamic linker. The content of a handle does
-/// not depend on the caller, so the guard may look it up; `RTLD_NEXT` and `RTLD_DEFAULT` do and are
+/// The hook for a function in another namespace of the dynamic linker, or the stub for an unknown function; 0 if that is refused.
+/// The content of a handle does not depend on the caller, so the guard may look it up; `RTLD_NEXT` and `RTLD_DEFAULT` do and are
 /// left alone.
 fn hook_for(dlsym: usize, handle: usize, name: Text<'_>) -> Option<usize> {
     const DEFAULT: usize = 0;
@@ -58,8 +60,9 @@ fn hook_for(dlsym: usize, handle: usize, name: Text<'_>) -> Option<usize> {
     let bytes = name.bytes();
     let driver = [&CUDA, &NVML]
         .into_iter()
-        .find(|driver| driver.hooks().any(|hook| hook.name.as_bytes() == bytes))?;
-    if dlsym == 0 || handle == DEFAULT || handle == NEXT {
+        .find(|driver| driver.hooks().any(|hook| hook.name.as_bytes() == bytes));
+    let is_of_interest = driver.is_some() || unknown::is_unknown(bytes);
+    if !is_of_interest || dlsym == 0 || handle == DEFAULT || handle == NEXT {
         return None;
     }
     // JUSTIFICATION: the C library is found at run time.
@@ -69,7 +72,14 @@ fn hook_for(dlsym: usize, handle: usize, name: Text<'_>) -> Option<usize> {
     if address == 0 {
         return None;
     }
-    Some(driver.hook_in_namespace(bytes, address)).filter(|hook| *hook != 0)
+    if let Some(driver) = driver {
+        return Some(driver.hook_in_namespace(bytes, address)).filter(|hook| *hook != 0);
+    }
+    match unknown::on_lookup(CUDA.export_at(address)?, address) {
+        Resolution::Kept => None,
+        Resolution::Hooked(stub) => Some(stub),
+        Resolution::Refused => Some(0),
+    }
 }
 
 /// The function of that name in the first library after this one, as the dynamic linker would

@@ -18,6 +18,7 @@ use crate::platform::sys::{memory, task};
 use crate::shares::{self, Shares};
 use crate::tracking::context::Contexts;
 use crate::tracking::table::Table;
+use crate::unknown::Reported;
 
 mod fork;
 
@@ -37,6 +38,8 @@ pub(crate) struct Process {
     pub(crate) contexts: Contexts,
     /// The thread that reports to the agent.
     pub(crate) agent_link: AgentLink,
+    /// Unknown functions that were reported.
+    pub(crate) reported: Reported,
 }
 
 const OPEN: u32 = 1;

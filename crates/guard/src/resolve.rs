@@ -24,7 +24,7 @@ const PER_THREAD_STREAM: u64 = 2;
 pub(crate) enum Resolution {
     /// The driver's result stands.
     Kept,
-    /// A hook replaces the result.
+    /// A hook, or a stub for an unknown function, replaces the result.
     Hooked(usize),
     /// The function is refused.
     Refused,
@@ -55,10 +55,7 @@ pub(crate) fn decide(name: &[u8], address: usize, version: i32, flags: u64) -> R
         return Resolution::Hooked(hook.address());
     }
     let is_unknown = is_hooked || unknown::is_unknown(name);
-    if is_unknown && !unknown::admit_and_report(export.unwrap_or(name)) {
-        return Resolution::Refused;
-    }
-    Resolution::Kept
+    if is_unknown { unknown::on_lookup(export.unwrap_or(name), address) } else { Resolution::Kept }
 }
 
 /// Whether a name is that of a hooked function in any version.

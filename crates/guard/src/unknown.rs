@@ -2,35 +2,66 @@
 //! guard does not know. Strict shares refuse them. Others admit them; they are counted and reported
 //! to the agent.
 //!
-//! There are two ways to reach them: `cuGetProcAddress`, and the stub that a proxy has for each
-//! such export of its driver. Calls through stubs wait at the gates of the shares, and fail at a fenced
-//! one; those of an address that was looked up do not.
+//! There are two ways to reach them. A proxy has a stub for each such export of its driver. And a program that looks one up gets a stub
+//! of the guard ([`stubs`]), by `cuGetProcAddress`, and by `dlsym` where the guard is preloaded. Each call passes the gates of the
+//! shares as a hooked one does, and fails at a fenced one. Calls are counted, and look-ups are not: NVIDIA's runtime library looks up
+//! many functions that a program never calls.
 
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use octavo_guard_abi::limits::STRICT;
 use octavo_guard_abi::names;
 
 use crate::driver::{CUDA, NVML};
 use crate::gate;
+use crate::hooks::launch;
 use crate::process::{self, Process};
+use crate::resolve::Resolution;
+use crate::shares::Share;
 
-/// Data of a proxy's stub about its function.
+mod stubs;
+
+/// Data of a stub about its function. The writer of proxies knows its layout.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct StubRecord {
-    name: *const u8,
-    length: usize,
+    name: AtomicPtr<u8>,
+    length: AtomicUsize,
     /// The driver's function, once it is known; 0 before.
     real: AtomicUsize,
 }
 
 impl StubRecord {
     fn name(&self) -> &[u8] {
+        let name = self.name.load(Ordering::Relaxed);
+        if name.is_null() {
+            return &[];
+        }
         // JUSTIFICATION: a proxy is no Rust program.
-        // SAFETY: the proxy's writer stored the name's address and length there, in memory that
-        // stays.
-        unsafe { core::slice::from_raw_parts(self.name, self.length) }
+        // SAFETY: the writer of the record stored the name's address and length there, in memory that stays and does not change.
+        unsafe { core::slice::from_raw_parts(name, self.length.load(Ordering::Relaxed)) }
+    }
+}
+
+/// Number of functions whose report is remembered.
+const MAX_REPORTED: usize = 64;
+
+/// Functions that this process has reported, each in the place of its record: reports take a lock, and calls are many.
+#[derive(Debug)]
+pub(crate) struct Reported {
+    records: [AtomicUsize; MAX_REPORTED],
+}
+
+impl Reported {
+    /// Whether a function is to be reported. Two functions of one place are reported in turn, and the agent link drops the repetition.
+    fn is_new(&self, record: &StubRecord) -> bool {
+        let address = core::ptr::from_ref(record).addr();
+        let place = &self.records[address / size_of::<StubRecord>() % MAX_REPORTED];
+        if place.load(Ordering::Relaxed) == address {
+            return false;
+        }
+        place.store(address, Ordering::Relaxed);
+        true
     }
 }
 
@@ -39,15 +70,20 @@ pub(crate) fn is_unknown(name: &[u8]) -> bool {
     names::is_suspicious(name)
 }
 
-/// Whether a program may use such a function; counts and reports it.
-pub(crate) fn admit_and_report(name: &[u8]) -> bool {
-    let Ok(process) = process::get() else { return false };
-    let is_admitted = !is_strict(process);
-    for share in process.shares.all() {
-        share.slot().unknown.fetch_add(1, Ordering::Relaxed);
+/// What a program gets that looks such a function up: a stub, or nothing in a strict share.
+pub(crate) fn on_lookup(name: &[u8], real: usize) -> Resolution {
+    let Ok(process) = process::get() else { return Resolution::Refused };
+    if is_strict(process) {
+        process.agent_link.report_unknown(name, true);
+        return Resolution::Refused;
     }
-    process.agent_link.report_unknown(name, !is_admitted);
-    is_admitted
+    if let Some(stub) = stubs::of(name, real) {
+        return Resolution::Hooked(stub);
+    }
+    // All stubs are taken. Calls cannot be seen, so the look-up counts as one.
+    process.shares.all().iter().for_each(count);
+    process.agent_link.report_unknown(name, false);
+    Resolution::Kept
 }
 
 /// One strict share suffices: the function may work on any GPU.
@@ -58,17 +94,31 @@ fn is_strict(process: &Process) -> bool {
     })
 }
 
-/// Whether the gates of all shares let a call pass, after a wait if they are paused: it may allocate or launch on any GPU.
-fn passes_gates() -> bool {
-    let passed =
-        process::get().and_then(|process| process.shares.all().iter().try_for_each(gate::pass));
-    passed.is_ok()
+/// Counts a call. Two concurrent threads may count one: precision is not worth a locked instruction.
+fn count(share: &Share) {
+    let calls = &share.slot().unknown;
+    calls.store(calls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+}
+
+/// Whether a call may go on; counts it, and reports the first. It may wait at the gates of all shares, since the function may work on
+/// any GPU.
+fn is_admitted(record: &StubRecord, name: &[u8]) -> bool {
+    let Ok(process) = process::get() else { return false };
+    process.shares.all().iter().for_each(count);
+    let is_refused = is_strict(process);
+    if process.reported.is_new(record) {
+        process.agent_link.report_unknown(name, is_refused);
+    }
+    let is_launch = name.starts_with(b"cuLaunch") || name.starts_with(b"cuGraphLaunch");
+    !is_refused
+        && process.shares.all().iter().try_for_each(gate::pass).is_ok()
+        && (!is_launch || launch::pass_gate().is_ok())
 }
 
 /// Address at which a stub continues; 0 if the call is refused.
 pub(crate) extern "C" fn resolve_stub(record: &StubRecord) -> usize {
     let name = record.name();
-    if !admit_and_report(name) || !passes_gates() {
+    if !is_admitted(record, name) {
         return 0;
     }
     let cached = record.real.load(Ordering::Relaxed);
@@ -81,7 +131,7 @@ pub(crate) extern "C" fn resolve_stub(record: &StubRecord) -> usize {
     address
 }
 
-/// Target of a proxy's stubs, with the address of a [`StubRecord`] in r11 (x86-64) or x16 (arm64)
+/// Target of all stubs, with the address of a [`StubRecord`] in r11 (x86-64) or x16 (arm64)
 /// and the caller's arguments in place. Continues in the driver's function, or returns
 /// `CUDA_ERROR_NOT_SUPPORTED`.
 #[cfg(all(feature = "library", target_arch = "x86_64"))]

@@ -156,7 +156,7 @@ fn a_newer_version_of_a_hooked_function_is_no_hooks() {
     assert_eq!(program.say("ask 14000 0 cuMemAlloc"), "0 0 other");
     // The driver returns an address that it does not export, with unknown arguments.
     assert_eq!(program.say("ask 14000 0 cuMemAllocManaged"), "0 0 other");
-    assert_eq!(container.slots("one")[0].unknown, 2);
+    assert_eq!(container.slots("one")[0].unknown, 0, "nothing was called");
 
     let container = Container::empty();
     container.share("one", &Terms { flags: STRICT, ..terms(0, 8 * GIB) });
@@ -164,26 +164,53 @@ fn a_newer_version_of_a_hooked_function_is_no_hooks() {
     assert_eq!(program.say("ask 14000 0 cuMemAlloc"), "500 1 null");
     assert_eq!(program.say("ask 14000 0 cuMemAllocManaged"), "500 1 null");
     assert_eq!(program.say("ask 13050 0 cuMemAlloc"), "0 0 octavo_hook_cuMemAlloc_v2");
-    assert_eq!(container.slots("one")[0].unknown, 2);
+    assert_eq!(container.slots("one")[0].unknown, 0, "nothing was called");
 }
 
 #[test]
 fn unknown_functions_are_counted_and_keep_their_arguments() {
-    let container = Container::of(8 * GIB);
-    let mut program = container.ready(Interposition::Proxy);
-    assert_eq!(program.say("novel"), "0 7654321 402");
-    assert_eq!(program.say("ask 13000 0 cuMemNovelAlloc"), "0 0 other");
-    assert_eq!(container.slots("one")[0].unknown, 3);
+    for interposition in [Interposition::Proxy, Interposition::Preload] {
+        let container = Container::of(8 * GIB);
+        let mut program = container.ready(interposition);
+        assert_eq!(program.say("novel"), "0 7654321 402");
+        assert_eq!(program.say("ask 13000 0 cuMemNovelAlloc"), "0 0 other");
+        let slot = container.slots("one")[0];
+        assert_eq!((slot.unknown, slot.launches), (2, 1), "{interposition:?}");
+    }
+}
+
+#[test]
+fn unknown_functions_that_are_looked_up_count_when_they_are_called() {
+    for interposition in [Interposition::Proxy, Interposition::Preload] {
+        let container = Container::of(8 * GIB);
+        let mut program = container.ready(interposition);
+        let counts = || {
+            let slot = container.slots("one")[0];
+            (slot.unknown, slot.launches)
+        };
+        for _ in 0..100 {
+            assert_eq!(program.say("ask 13000 0 cuLaunchNovelKernel"), "0 0 other");
+        }
+        assert_eq!(counts(), (0, 0));
+        for calls in 1..=3 {
+            assert_eq!(program.say("novel-by-name"), "0 7654321 402");
+            assert_eq!(counts(), (2 * calls, calls));
+        }
+    }
 }
 
 #[test]
 fn unknown_functions_fail_in_a_fenced_share() {
-    let container = Container::of(8 * GIB);
-    let mut program = container.ready(Interposition::Proxy);
-    container.set_gate("one", ShareGate::Fenced, 1);
-    assert_eq!(program.say("novel"), "0 801 801");
-    container.set_gate("one", ShareGate::Open, 2);
-    assert_eq!(program.say("novel"), "0 7654321 402");
+    for interposition in [Interposition::Proxy, Interposition::Preload] {
+        let container = Container::of(8 * GIB);
+        let mut program = container.ready(interposition);
+        for command in ["novel", "novel-by-name"] {
+            container.set_gate("one", ShareGate::Fenced, 1);
+            assert_eq!(program.say(command), "0 801 801");
+            container.set_gate("one", ShareGate::Open, 2);
+            assert_eq!(program.say(command), "0 7654321 402");
+        }
+    }
 }
 
 #[test]
@@ -193,8 +220,12 @@ fn strict_shares_refuse_unknown_functions() {
     let mut program = container.ready(Interposition::Proxy);
     assert_eq!(program.say("novel"), "0 801 801");
     assert_eq!(program.say("ask 13000 0 cuMemNovelAlloc"), "500 1 null");
-    assert_eq!(container.slots("one")[0].unknown, 3);
+    assert_eq!(program.say("novel-by-name"), "500");
+    assert_eq!(container.slots("one")[0].unknown, 2);
     assert_eq!(program.allocate(GIB), 0);
+    drop(program);
+    let mut program = container.ready(Interposition::Preload);
+    assert_eq!(program.say("novel"), "no cuMemNovelAlloc");
 }
 
 #[test]

@@ -140,6 +140,7 @@ int cuGetProcAddress(const char *name, void **function, int version, uint64_t fl
         {"cuMemGetInfo", cuMemGetInfo_v2, 0, 3020},
         {"cuLaunchKernel", cuLaunchKernel, cuLaunchKernel_ptsz, 4000},
         {"cuCtxCreate", cuCtxCreate_v2, 0, 3020}, {"cuMemNovelAlloc", cuMemNovelAlloc, 0, 13000},
+        {"cuLaunchNovelKernel", cuLaunchNovelKernel, 0, 13000},
         {"cuGetProcAddress", cuGetProcAddress, 0, 11030},
         // An address that is not exported, as a driver might return.
         {"cuMemAllocManaged", own_cuMemAlloc, 0, 6000},

@@ -149,6 +149,15 @@ fn enter(stream: Stream) -> Result<Option<Inside<'static>>, Status> {
     }
 }
 
+/// Passes the gate of the current GPU and waits for a lease, before a launch by a function that the guard does not know. Under
+/// a cap it is not counted.
+pub(crate) fn pass_gate() -> Result<(), Status> {
+    if let Some(inside) = enter(Stream::legacy(0))? {
+        inside.leave_uncounted();
+    }
+    Ok(())
+}
+
 /// As above, if the GPU matters or the thread may have to wait.
 #[inline(never)]
 fn enter_slowly(
