@@ -3,6 +3,8 @@
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, OnceLock};
+use std::thread;
+use std::time::Duration;
 
 use crate::code::{CallResult, Code, CuResult};
 use crate::context;
@@ -110,6 +112,16 @@ extern "C" fn octavoCalls() -> u64 {
     CALLS.get()
 }
 
+thread_local! {
+    static DELAY: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Makes each later call of this thread take so many microseconds longer.
+#[unsafe(no_mangle)]
+extern "C" fn octavoDelay(microseconds: u32) {
+    DELAY.set(microseconds);
+}
+
 /// A call that needs no initialisation.
 pub(crate) fn bare_call(_name: &str, body: impl FnOnce() -> CallResult) -> CuResult {
     catch_panics(body)
@@ -124,5 +136,8 @@ fn check_allowed(name: &str) -> CallResult {
 /// Runs a call so that no panic reaches the C caller, where unwinding is undefined.
 fn catch_panics(body: impl FnOnce() -> CallResult) -> CuResult {
     CALLS.set(CALLS.get() + 1);
+    if DELAY.get() > 0 {
+        thread::sleep(Duration::from_micros(DELAY.get().into()));
+    }
     Code::of(catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Code::UNKNOWN)))
 }

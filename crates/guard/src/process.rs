@@ -16,6 +16,7 @@ use crate::driver;
 use crate::platform::sync::Once;
 use crate::platform::sys::{memory, task};
 use crate::shares::{self, Shares};
+use crate::tracking::account::advances::Advances;
 use crate::tracking::context::Contexts;
 use crate::tracking::table::Table;
 use crate::unknown::Reported;
@@ -36,6 +37,8 @@ pub(crate) struct Process {
     pub(crate) table: Table,
     /// Primary contexts of the GPUs.
     pub(crate) contexts: Contexts,
+    /// Calls with an advance.
+    pub(crate) advances: Advances,
     /// The thread that reports to the agent.
     pub(crate) agent_link: AgentLink,
     /// Unknown functions that were reported.

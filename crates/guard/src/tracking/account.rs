@@ -4,6 +4,7 @@
 use crate::cuda::{Device, Status};
 use crate::process::{self, Process};
 
+pub(crate) mod advances;
 pub(crate) mod reclaim;
 pub(crate) mod reserve;
 
@@ -67,6 +68,11 @@ pub(crate) fn charge(device: Device, bytes: u64) -> Result<Charge, Status> {
 /// Like [`charge`], but without reclaiming. `share` selects a share, encoded as in [`Charge`]; 0
 /// means any.
 pub(crate) fn charge_in(device: Device, share: u8, bytes: u64) -> Result<Charge, Status> {
+    process::get()?.advances.retry(|| charge_once(device, share, bytes))
+}
+
+/// Like [`charge_in`], beside the advances of other threads.
+pub(crate) fn charge_once(device: Device, share: u8, bytes: u64) -> Result<Charge, Status> {
     let process = process::get()?;
     let share_indices = process.shares_of(device)?;
     if share_indices.is_empty() {

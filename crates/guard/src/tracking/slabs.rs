@@ -3,7 +3,9 @@
 //!
 //! A slab is charged as a whole, from its first piece to its last. Before each call a slab is charged in advance, since only the driver
 //! knows whether it needs a new one. Close to the limit, where no slab fits any more, a piece may still fit in a slab that is there: the
-//! call is made all the same, and undone if the driver took a new slab.
+//! call is made all the same, and undone if the driver took a new slab. An advance refuses other threads nothing ([`advances`]).
+//!
+//! [`advances`]: crate::tracking::account::advances
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -70,14 +72,16 @@ where
     fn try_run(self) -> Result<Status, Status> {
         let process = process::get()?;
         let device = devices::current()?;
-        let advance = match account::charge_in(device, 0, SLAB_BYTES) {
-            Ok(charge) => Some(charge),
-            Err(Status::OUT_OF_MEMORY) => None,
+        let under_way = process.advances.begin();
+        match account::charge_once(device, 0, SLAB_BYTES) {
+            Ok(advance) => return self.attempt(process, device, Some(advance)),
+            Err(Status::OUT_OF_MEMORY) => drop(under_way),
             Err(status) => return Err(status),
-        };
-        match self.attempt(process, device, advance) {
-            Err(Status::OUT_OF_MEMORY) if advance.is_none() => {
+        }
+        match self.attempt(process, device, None) {
+            Err(Status::OUT_OF_MEMORY) => {
                 let advance = account::charge(device, SLAB_BYTES)?;
+                let _under_way = process.advances.begin_now();
                 self.attempt(process, device, Some(advance))
             }
             result => result,

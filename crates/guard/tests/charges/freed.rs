@@ -24,7 +24,8 @@ impl Cuda {
     }
 }
 
-fn eventually(mut is_so: impl FnMut() -> bool) -> bool {
+/// Waits for a condition, with a deadline.
+pub(crate) fn eventually(mut is_so: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !is_so() {
         if Instant::now() > deadline {

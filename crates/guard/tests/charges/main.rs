@@ -44,6 +44,7 @@
 mod container;
 mod cuda;
 
+mod advances;
 mod arrays;
 mod calls;
 mod exported;

@@ -13,7 +13,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Charge, charge_in, charge_unchecked, release};
+use super::{Charge, charge_in, charge_once, charge_unchecked, release};
 use crate::cuda::{Device, Opaque, Status};
 use crate::process;
 use crate::shares::Share;
@@ -79,11 +79,24 @@ impl Reserve {
     /// Charges bytes that the reserve may grow by, to the share that the reserve lies in. A share
     /// over its limit may go on with the memory it has.
     pub(crate) fn advance(&self, bytes: u64) -> Result<Charge, Status> {
+        self.advance_with(bytes, charge_in)
+    }
+
+    /// Like [`Self::advance`], beside the advances of other threads.
+    pub(crate) fn advance_once(&self, bytes: u64) -> Result<Charge, Status> {
+        self.advance_with(bytes, charge_once)
+    }
+
+    fn advance_with(
+        &self,
+        bytes: u64,
+        charge: fn(Device, u8, u64) -> Result<Charge, Status>,
+    ) -> Result<Charge, Status> {
         if bytes == 0 {
             return Ok(Charge::NONE);
         }
         let share = self.change(|entry| entry.charge.share).unwrap_or(0);
-        let advance = charge_in(self.device, share, bytes)?;
+        let advance = charge(self.device, share, bytes)?;
         self.change(|entry| entry.extra[ADVANCED_WORD] += advance.bytes);
         Ok(advance)
     }
@@ -135,7 +148,7 @@ impl Reserve {
             }
         });
         if let Some(missing) = missing.filter(|missing| *missing > 0) {
-            match self.advance(missing) {
+            match self.advance_once(missing) {
                 Ok(more) => {
                     if advance.share == 0 || advance.share == more.share {
                         advance = Charge { share: more.share, bytes: advance.bytes + more.bytes };

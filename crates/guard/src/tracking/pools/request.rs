@@ -9,7 +9,8 @@ use super::{ANY_POOLED, Pool, RESERVED_BYTES, record_pointer};
 use crate::cuda::{Pointer, Status};
 use crate::hooks::pools::real;
 use crate::platform::ffi::Out;
-use crate::process;
+use crate::process::{self, Process};
+use crate::tracking::account::advances::UnderWay;
 use crate::tracking::account::reserve::{GrowthRefused, Reserve};
 use crate::tracking::account::{self, Charge, reclaim};
 use crate::tracking::streams::Stream;
@@ -52,7 +53,8 @@ impl<M: FnOnce() -> Status> PoolAllocation<M> {
             pool.record(Some(self.stream.device()?.0))?;
         }
         let Some(reserve) = pool.reserve() else { return Ok((self.make)()) };
-        let advance = charge_growth(pool, &reserve, rounded(self.bytes as u64, PHYSICAL_GRANULE))?;
+        let bytes = rounded(self.bytes as u64, PHYSICAL_GRANULE);
+        let (advance, _under_way) = charge_growth(process, pool, &reserve, bytes)?;
         ANY_POOLED.store(true, Ordering::Relaxed);
         let status = (self.make)();
         let address = self.pointer.read().filter(|_| status.is_success());
@@ -85,19 +87,27 @@ impl<M: FnOnce() -> Status> PoolAllocation<M> {
     }
 }
 
-/// Charges the possible growth of a pool for an allocation.
-fn charge_growth(pool: Pool, reserve: &Reserve, bytes: u64) -> Result<Charge, Status> {
-    match reserve.advance(bytes) {
-        Err(Status::OUT_OF_MEMORY) => {}
-        answer => return answer,
-    }
-    if reclaim::run(reserve.device, bytes) {
+/// Charges the possible growth of a pool for an allocation, which is under way from then on.
+fn charge_growth(
+    process: &'static Process,
+    pool: Pool,
+    reserve: &Reserve,
+    bytes: u64,
+) -> Result<(Charge, UnderWay<'static>), Status> {
+    let advances = &process.advances;
+    let under_way = advances.begin();
+    let was_alone = match reserve.advance_once(bytes) {
+        Err(Status::OUT_OF_MEMORY) => under_way.was_alone(),
+        answer => return Ok((answer?, under_way)),
+    };
+    if reclaim::run(reserve.device, bytes) || !was_alone {
         match reserve.advance(bytes) {
             Err(Status::OUT_OF_MEMORY) => {}
-            answer => return answer,
+            answer => return Ok((answer?, advances.begin_now())),
         }
     }
     // Idle memory that could not be trimmed may satisfy the request.
     let answer = if pool.idle() >= bytes { reserve.advance(0) } else { Err(Status::OUT_OF_MEMORY) };
-    answer.inspect_err(|_| account::note_refusal(reserve.device))
+    let advance = answer.inspect_err(|_| account::note_refusal(reserve.device))?;
+    Ok((advance, advances.begin_now()))
 }
