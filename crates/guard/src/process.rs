@@ -142,4 +142,4 @@ fn map_instance() -> Option<*mut Process> {
     }
 }
 
-pub(crate) use fork::set_lock_descriptor;
+pub(crate) use fork::RecordedDescriptor;

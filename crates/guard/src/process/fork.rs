@@ -13,38 +13,72 @@ use crate::driver;
 use crate::platform::elf;
 use crate::platform::sys::file::{File, Identity};
 use crate::platform::sys::task;
+use crate::shares::MAX_SHARES;
 
 /// A descriptor with which locks are being taken, for children to find.
 struct LockDescriptor {
-    /// The descriptor plus one; 0 for none.
+    /// The descriptor plus one; 0 for none, [`BEING_RECORDED`] before the words below are complete.
     descriptor: AtomicI32,
     device: AtomicU64,
     inode: AtomicU64,
 }
 
-/// One is enough for the thread that starts a process. A thread that clears slots of dead processes
-/// may overwrite it; its lock is short and released by itself.
-static LOCK_DESCRIPTOR: LockDescriptor = LockDescriptor {
-    descriptor: AtomicI32::new(0),
-    device: AtomicU64::new(0),
-    inode: AtomicU64::new(0),
-};
+const BEING_RECORDED: i32 = -1;
+
+/// One thread at a time takes locks of a share, so there is a place for each.
+static LOCK_DESCRIPTORS: [LockDescriptor; MAX_SHARES] = [const {
+    LockDescriptor {
+        descriptor: AtomicI32::new(0),
+        device: AtomicU64::new(0),
+        inode: AtomicU64::new(0),
+    }
+}; MAX_SHARES];
+
+/// A descriptor that is recorded for children to close, until drop.
+#[derive(Debug)]
+pub(crate) struct RecordedDescriptor(Option<usize>);
+
+impl RecordedDescriptor {
+    /// Records it. If all places are taken, children do not find it.
+    pub(crate) fn new(descriptor: i32, identity: Identity) -> Self {
+        let take = |place: &LockDescriptor| {
+            let word = &place.descriptor;
+            word.compare_exchange(0, BEING_RECORDED, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        };
+        let index = LOCK_DESCRIPTORS.iter().position(take);
+        if let Some(place) = index.and_then(|index| LOCK_DESCRIPTORS.get(index)) {
+            place.device.store(identity.device, Ordering::Relaxed);
+            place.inode.store(identity.inode, Ordering::Relaxed);
+            place.descriptor.store(descriptor + 1, Ordering::Release);
+        }
+        Self(index)
+    }
+}
+
+impl Drop for RecordedDescriptor {
+    fn drop(&mut self) {
+        if let Some(place) = self.0.and_then(|index| LOCK_DESCRIPTORS.get(index)) {
+            place.descriptor.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+impl LockDescriptor {
+    /// Takes it out, in a child.
+    fn take(&self) -> Option<(i32, Identity)> {
+        let word = self.descriptor.swap(0, Ordering::Acquire);
+        let identity = Identity {
+            device: self.device.load(Ordering::Relaxed),
+            inode: self.inode.load(Ordering::Relaxed),
+        };
+        (word > 0).then_some((word - 1, identity))
+    }
+}
 
 /// Argument of `pthread_atfork`.
 type Handler = Option<extern "C" fn()>;
 
 static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
-
-/// Records a descriptor for children to close, or that there is none.
-pub(crate) fn set_lock_descriptor(open: Option<(i32, Identity)>) {
-    let Some((descriptor, identity)) = open else {
-        LOCK_DESCRIPTOR.descriptor.store(0, Ordering::Relaxed);
-        return;
-    };
-    LOCK_DESCRIPTOR.device.store(identity.device, Ordering::Relaxed);
-    LOCK_DESCRIPTOR.inode.store(identity.inode, Ordering::Relaxed);
-    LOCK_DESCRIPTOR.descriptor.store(descriptor + 1, Ordering::Release);
-}
 
 /// The process whose threads may be attaching to the drivers, as far as known.
 static DRIVERS_PROCESS_ID: AtomicU32 = AtomicU32::new(0);
@@ -68,19 +102,13 @@ pub(super) fn drop_inherited() {
 }
 
 fn close_inherited() {
-    let descriptor = LOCK_DESCRIPTOR.descriptor.swap(0, Ordering::Acquire) - 1;
-    if descriptor < 0 {
-        return;
-    }
-    let file = File::from_descriptor(descriptor);
-    let wanted = Identity {
-        device: LOCK_DESCRIPTOR.device.load(Ordering::Relaxed),
-        inode: LOCK_DESCRIPTOR.inode.load(Ordering::Relaxed),
-    };
-    // The program may have closed it and reused the number.
-    match file.identity() {
-        Ok((_, identity)) if identity == wanted => drop(file),
-        _ => drop(file.into_descriptor()),
+    for (descriptor, wanted) in LOCK_DESCRIPTORS.iter().filter_map(LockDescriptor::take) {
+        let file = File::from_descriptor(descriptor);
+        // The program may have closed it and reused the number.
+        match file.identity() {
+            Ok((_, identity)) if identity == wanted => drop(file),
+            _ => drop(file.into_descriptor()),
+        }
     }
 }
 
@@ -124,4 +152,25 @@ extern "C" fn in_child() {
     // SAFETY: zero bytes are a `Process`. This is the only thread of the child, and calls of the
     // parent's other threads do not continue here.
     unsafe { core::ptr::write_bytes(instance.cast::<u8>(), 0, size_of::<Process>()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn a_child_finds_the_descriptors_of_all_shares() {
+        let identity = |inode| Identity { device: 1, inode };
+        let recorded = [(10, 0), (11, 1), (12, 2)]
+            .map(|(at, inode)| RecordedDescriptor::new(at, identity(inode)));
+        let [first, second, third] = recorded;
+        drop(second);
+        let fourth = RecordedDescriptor::new(13, identity(3));
+        let found: Vec<_> = LOCK_DESCRIPTORS.iter().filter_map(LockDescriptor::take).collect();
+        let wanted = [(10, 0), (13, 3), (12, 2)].map(|(at, inode)| (at, identity(inode)));
+        assert_eq!(found, wanted);
+        drop([first, third, fourth]);
+    }
 }

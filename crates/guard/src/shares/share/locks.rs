@@ -14,7 +14,7 @@ use octavo_guard_abi::state::lock_offset;
 use crate::paths::Path;
 use crate::platform::sys::file::{File, Identity, Mode};
 use crate::platform::sys::{Errno, memory};
-use crate::process;
+use crate::process::RecordedDescriptor;
 
 /// A mapping that keeps an open file, and the locks taken with it.
 #[derive(Debug)]
@@ -43,6 +43,8 @@ pub(super) struct Locks {
     file: Option<File>,
     identity: Identity,
     held_lock: Option<HeldLocks>,
+    /// Dropped after the descriptor is closed.
+    _recorded: RecordedDescriptor,
 }
 
 impl Locks {
@@ -53,8 +55,8 @@ impl Locks {
             return Ok(None);
         }
         // A child that another thread forks now would have the locks, too.
-        process::set_lock_descriptor(Some((file.descriptor(), identity)));
-        let mut locks = Self { file: Some(file), identity, held_lock: None };
+        let recorded = RecordedDescriptor::new(file.descriptor(), identity);
+        let mut locks = Self { file: Some(file), identity, held_lock: None, _recorded: recorded };
         let place = locks.file.as_ref().map_or(Err(Errno(9)), memory::pin_open_file)?;
         locks.held_lock = Some(HeldLocks { place });
         Ok(Some(locks))
@@ -102,6 +104,5 @@ impl Drop for Locks {
             // The descriptor belongs to the program by now.
             file.into_descriptor();
         }
-        process::set_lock_descriptor(None);
     }
 }
