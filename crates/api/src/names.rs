@@ -185,6 +185,9 @@ pub const REASON_LEASES: &str = "Leases";
 /// Reason of [`CONDITION_TIME_ENFORCED`] with status `False`: the driver divides the time.
 pub const REASON_TIME_NOT_ENFORCED: &str = "TimeNotEnforced";
 
+/// Reason of an event: a share waits long for its GPU's time.
+pub const REASON_LONG_WAIT: &str = "WaitsForGpuTime";
+
 /// Condition on `claim.status.devices[]` of a share: whether its containers exceeded the share's memory.
 pub const CONDITION_OVERFLOW: &str = "MemoryOverflow";
 

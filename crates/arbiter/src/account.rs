@@ -29,6 +29,8 @@ pub struct ShareTime {
     pub waited: u64,
     /// Time in which it waited because of its limit.
     pub throttled: u64,
+    /// How long it has been waiting now, for others or because of its limit.
+    pub waiting: u64,
     /// Turns that it had.
     pub turns: u64,
     /// The time that it used beyond what was due to it.
@@ -73,6 +75,8 @@ pub(crate) struct Account {
     pub(crate) is_urgent: bool,
     /// When it last ran or waited.
     pub(crate) last_active: Option<u64>,
+    /// When it last ran.
+    last_ran: Option<u64>,
     /// When it began to wait without a break.
     pub(crate) waits_since: Option<u64>,
     /// When a launch of it last ended, and how many since the last step.
@@ -99,6 +103,7 @@ impl Account {
             is_throttled: terms.limit.is_some(),
             is_urgent: true,
             last_active: None,
+            last_ran: None,
             waits_since: None,
             last_progress: None,
             progress: 0,
@@ -135,6 +140,9 @@ impl Account {
             waited: self.activity.is_waiting && !self.is_holding(),
         };
         self.activity = activity;
+        if ran > 0 {
+            self.last_ran = Some(now);
+        }
         if self.since.was_active || self.is_active() {
             self.last_active = Some(now);
         }
@@ -167,6 +175,18 @@ impl Account {
         self.last_active.map_or(u64::MAX, |active| now.saturating_sub(active))
     }
 
+    /// Whether it has held its turn for a time and run nothing in it, as a process does that is stopped while it waits.
+    pub(crate) fn is_stalled(&self, now: u64, time: u64) -> bool {
+        let Phase::Holding { since } = self.phase else { return false };
+        let ran = self.last_ran.map_or(since, |ran| ran.max(since));
+        !self.is_free && self.activity.running == 0 && now.saturating_sub(ran) >= time
+    }
+
+    /// Whether it has not drained for a time since its turn ended.
+    pub(crate) fn is_late(&self, now: u64, time: u64) -> bool {
+        matches!(self.phase, Phase::Draining { since } if now.saturating_sub(since) >= time)
+    }
+
     pub(crate) fn is_holding(&self) -> bool {
         matches!(self.phase, Phase::Holding { .. })
     }
@@ -183,8 +203,9 @@ impl Account {
         u32::try_from(each.clamp(MIN, MAX)).unwrap_or(u32::MAX)
     }
 
-    pub(crate) fn time(&self) -> ShareTime {
-        ShareTime { debt: self.balance.min(0).unsigned_abs(), ..self.time }
+    pub(crate) fn time(&self, now: u64) -> ShareTime {
+        let waiting = self.waits_since.map_or(0, |since| now.saturating_sub(since));
+        ShareTime { debt: self.balance.min(0).unsigned_abs(), waiting, ..self.time }
     }
 
     pub(crate) fn begin_turn(&mut self, now: u64) {

@@ -93,6 +93,6 @@ impl<K: Ord + Clone> Arbiter<K> {
 
     /// What each share had of the GPU's time so far.
     pub fn times(&self) -> impl Iterator<Item = (&K, ShareTime)> {
-        self.shares.iter().map(|(key, account)| (key, account.time()))
+        self.shares.iter().map(|(key, account)| (key, account.time(self.now)))
     }
 }

@@ -41,11 +41,6 @@ fn waits(account: &Account) -> bool {
     account.activity.is_waiting && account.activity.processes > 0
 }
 
-/// Whether a share would begin a turn if it could.
-fn is_candidate(account: &Account) -> bool {
-    account.phase == Phase::Stopped && waits(account) && !account.is_throttled
-}
-
 /// Compares by balance, measured by weight: `Greater` goes first.
 fn by_balance(one: &Account, other: &Account) -> Ordering {
     let measure = |account: &Account, by: &Account| {
@@ -86,6 +81,12 @@ impl<K: Ord + Clone> Arbiter<K> {
         for account in self.shares.values_mut() {
             let Phase::Holding { since } = account.phase else { continue };
             let quiet = account.quiet(now);
+            if account.is_stalled(now, settings.quantum(account.terms.class)) {
+                // It pays for the time in which it kept others waiting, or it would be the next again.
+                account.charge(now - since);
+                account.phase = Phase::Draining { since: now };
+                continue;
+            }
             let has_had_turn = now.saturating_sub(since) >= settings.quantum(account.terms.class);
             let ends = match rank(&next).cmp(&rank(account)) {
                 Ordering::Greater => true,
@@ -115,8 +116,8 @@ impl<K: Ord + Clone> Arbiter<K> {
         let is_in_the_way = |account: &Account| match account.phase {
             Phase::Stopped => false,
             Phase::Holding { .. } => true,
-            Phase::Draining { since } => {
-                account.activity.running > 0 && self.now.saturating_sub(since) < grace
+            Phase::Draining { .. } => {
+                account.activity.running > 0 && !account.is_late(self.now, grace)
             }
         };
         if self.shares.values().any(is_in_the_way) {
@@ -137,9 +138,17 @@ impl<K: Ord + Clone> Arbiter<K> {
         others.filter_map(|account| account.last_active).max().unwrap_or(0)
     }
 
+    /// Whether a share would begin a turn if it could. A late one may have the next turn, too: it has paid, and what keeps
+    /// it may be only one of its processes.
+    fn is_candidate(&self, account: &Account) -> bool {
+        let grace = 2 * self.settings.quantum(account.terms.class);
+        let is_ready = account.phase == Phase::Stopped || account.is_late(self.now, grace);
+        is_ready && waits(account) && !account.is_throttled
+    }
+
     /// The share that would have the next turn. Of equal ones the first by name.
     fn best(&self) -> Option<&K> {
-        let candidates = self.shares.iter().filter(|(_, account)| is_candidate(account));
+        let candidates = self.shares.iter().filter(|(_, account)| self.is_candidate(account));
         let best = candidates.reduce(|best, next| match order(next.1, best.1) {
             Ordering::Greater => next,
             Ordering::Less | Ordering::Equal => best,

@@ -1,7 +1,7 @@
 //! The lease page: memory that the agent shares with one process, for one share.
 //!
 //! A guard asks for it in its first frame ([`crate::message::LEASE_PAGE`]). The agent answers with two descriptors: the
-//! page, and the writing end of a pipe, the doorbell. An agent without leases never answers, and a guard that knows no
+//! page, and one end of a pair of sockets, the doorbell. An agent without leases never answers, and a guard that knows no
 //! leases never asks. Then only the gate of the share applies.
 //!
 //! | written by | fields |

@@ -17,7 +17,6 @@ impl Status {
     pub(crate) const NOT_FOUND: Self = Self(500);
     pub(crate) const ALREADY_REGISTERED: Self = Self(712);
     pub(crate) const NOT_PERMITTED: Self = Self(800);
-    #[allow(dead_code, reason = "the entry for unknown functions gives it as a number")]
     pub(crate) const NOT_SUPPORTED: Self = Self(801);
 
     /// Whether the call succeeded.

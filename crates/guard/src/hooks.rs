@@ -157,6 +157,11 @@ pub(crate) static CUDA: [&[Hook]; 12] = [
     streams::HOOKS,
 ];
 
+/// Whether a hook is one of those that only mark streams.
+pub(crate) fn is_of_streams(hook: &Hook) -> bool {
+    streams::NAMES.contains(&hook.name)
+}
+
 /// Hooks of `libnvidia-ml.so.1`.
 pub(crate) static NVML: [&[Hook]; 2] = [nvml::HOOKS, nvml_settings::HOOKS];
 

@@ -11,6 +11,10 @@
 //! The agent ends a lease and then reads who is inside. Of a thread and the agent at least one sees the other, so no
 //! launch goes unnoticed.
 //!
+//! Counters may be wrong: a thread leaves a launch by `longjmp`, or the GPU never reaches a mark of a lost context. So no
+//! wait depends on them alone. A thread goes on without room after a tenth of a second, and the agent lets a share that is
+//! late have turns again.
+//!
 //! Launches in flight are those after the last mark that the GPU has reached. Not each launch is marked: the unmarked ones
 //! are at most a quarter of the cap.
 //!
@@ -20,7 +24,7 @@
 //! doorbell  wakes the agent when a thread begins to wait
 //! ```
 
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use octavo_guard_abi::lease_page::{Lease, LeasePage, LeaseWord};
 
@@ -41,7 +45,7 @@ use streams::Streams;
 /// Longest sleep of a waiting thread before it looks at the page again, in milliseconds.
 const MAX_SLEEP_MS: u32 = 20;
 
-/// How long a thread waits for a lease at least, although the page says that none is needed. An agent that has just
+/// How long the first thread waits for a lease at least, although the page says that none is needed. An agent that has just
 /// woken moves that time on.
 const MIN_WAIT_MS: u64 = 1_000;
 
@@ -50,6 +54,9 @@ const ROOM_SLEEP_US: u64 = 50;
 
 /// Looks at the marks before the first sleep.
 const ROOM_SPINS: u32 = 200;
+
+/// Looks at the marks, about 100 milliseconds, after which a thread goes on without room.
+const MAX_ROOM_LOOKS: u32 = ROOM_SPINS + 1_000;
 
 /// The leases of one share in this process, once the agent shares a page. Until then they take no memory.
 #[derive(Debug)]
@@ -125,6 +132,8 @@ pub(crate) struct Leases {
     counted: AtomicU32,
     /// Launches that fit under the cap before marks are counted again.
     room: AtomicI32,
+    /// The time of the page that ran out while the agent was gone; 0 if none did.
+    expired_ms: AtomicU64,
     streams: Streams,
     marker: Marker,
     /// Wakes the agent.
@@ -145,6 +154,7 @@ impl Leases {
             page: AtomicPtr::new(core::ptr::null_mut()),
             counted: AtomicU32::new(0),
             room: AtomicI32::new(0),
+            expired_ms: AtomicU64::new(0),
             streams: Streams::new(),
             marker: Marker::new(),
             doorbell: Doorbell::new(),
@@ -183,35 +193,56 @@ impl Leases {
 
     /// Waits until this thread may launch into a stream; `None` if the launch is not counted.
     pub(crate) fn enter(&self, stream: Stream) -> Option<Inside<'_>> {
-        let mut waiting = None;
+        // What is captured takes no time of the GPU, and a capture that waits would keep other threads from their calls.
+        if stream.is_capturing() {
+            return None;
+        }
+        let mut waiting: Option<Waiting> = None;
         loop {
             let page = self.page()?;
             page.inside.fetch_add(1, Ordering::SeqCst);
             let word = LeaseWord(page.lease.load(Ordering::SeqCst));
             let lease = word.lease();
+            let has_waited = waiting.as_ref().is_some_and(Waiting::has_waited_for_room);
             if let Lease::Capped(cap) = lease
-                && self.take_room(page, word, cap)
+                && (self.take_room(page, word, cap) || has_waited)
             {
                 return Some(Inside { leases: self, page });
             }
-            if waiting.is_none() && lease != Lease::Free {
-                // What this thread launched before must be known when it waits.
-                self.mark(page, stream);
+            match (&waiting, lease) {
+                (Some(_), _) | (_, Lease::Free) => {}
+                (None, Lease::None) => self.mark_end(page, stream),
+                (None, Lease::Capped(_)) => self.mark(page, stream),
             }
             page.inside.fetch_sub(1, Ordering::SeqCst);
             if lease == Lease::Free {
                 return None;
             }
             let waiting = waiting.get_or_insert_with(|| Waiting::begin(page));
-            if waiting.page != (&raw const *page) {
+            if !core::ptr::eq(waiting.page, page) {
                 *waiting = Waiting::begin(page);
             }
             match lease {
-                Lease::None if waiting.is_over() => return None,
+                Lease::None if self.is_without_agent(waiting) => return None,
                 Lease::None => waiting.for_change(self, word),
                 Lease::Capped(_) | Lease::Free => waiting.for_room(),
             }
         }
+    }
+
+    /// Whether the agent has not moved the page's time on, although a thread has waited for it. Then no further thread waits until
+    /// it does. Each still rings: an agent that has only slept moves the time on when it is woken.
+    fn is_without_agent(&self, waiting: &Waiting) -> bool {
+        let opens_at = waiting.page.opens_at_ms.load(Ordering::Relaxed);
+        if self.expired_ms.load(Ordering::Relaxed) == opens_at {
+            self.doorbell.ring();
+            return true;
+        }
+        let is_over = waiting.is_over(opens_at);
+        if is_over {
+            self.expired_ms.store(opens_at, Ordering::Relaxed);
+        }
+        is_over
     }
 
     /// Takes room for one launch under the cap.
@@ -227,6 +258,16 @@ impl Leases {
         room > 0
     }
 
+    /// Appends a mark to a stream before its thread waits. It may have launches that were not counted, under a free lease.
+    fn mark_end(&self, page: &'static LeasePage, stream: Stream) {
+        if stream.takes_work()
+            && let Some(index) = self.streams.of(page, stream)
+        {
+            self.streams.count(page, index, 1);
+            self.mark(page, stream);
+        }
+    }
+
     /// Appends a mark to a stream that has launches since its last one.
     fn mark(&self, page: &'static LeasePage, stream: Stream) {
         if let Some(index) = self.streams.known(stream) {
@@ -234,7 +275,8 @@ impl Leases {
         }
     }
 
-    /// Writes a mark. `None` if the stream is being captured: what it launches goes into a graph.
+    /// Writes a mark. `None` if that is not possible now: the stream is being captured, or it is the legacy stream and a write
+    /// would invalidate the capture of another one.
     fn write(
         &self,
         page: &'static LeasePage,
@@ -242,7 +284,7 @@ impl Leases {
         value: u64,
         stream: Stream,
     ) -> Option<Status> {
-        if stream.is_capturing() {
+        if !stream.takes_work() {
             return None;
         }
         let place = marks::Place { share: self.share_index, stream: index };
@@ -259,11 +301,25 @@ impl Leases {
         }
     }
 
-    /// Forgets a stream before the program destroys it.
+    /// Takes the result of a wait. If it is that of a context's whole work, nothing is left in flight that has no mark.
+    #[inline]
+    pub(crate) fn after_wait(&self, status: Status, is_all: bool) {
+        if status.is_lost() {
+            self.forget_all();
+        } else if status.is_success()
+            && is_all
+            && let Some(page) = self.page()
+        {
+            self.streams.settle(page);
+        }
+    }
+
+    /// Marks and forgets a stream before the program destroys it.
     #[inline]
     pub(crate) fn forget(&self, stream: Stream) {
-        if self.page().is_some() {
-            self.streams.forget(stream);
+        self.before_wait(stream);
+        if let Some(page) = self.page() {
+            self.streams.forget(page, stream);
         }
     }
 
@@ -312,22 +368,16 @@ impl Inside<'_> {
 
 /// A thread that waits, counted on its page.
 struct Waiting {
-    page: *const LeasePage,
-    words: &'static LeasePage,
+    page: &'static LeasePage,
     since_ms: u64,
+    /// Looks for room.
     looks: u32,
     is_counted: bool,
 }
 
 impl Waiting {
     fn begin(page: &'static LeasePage) -> Self {
-        Self {
-            page: &raw const *page,
-            words: page,
-            since_ms: task::milliseconds(),
-            looks: 0,
-            is_counted: false,
-        }
+        Self { page, since_ms: task::milliseconds(), looks: 0, is_counted: false }
     }
 
     /// Counts the thread as one that waits. Returns whether it is the first.
@@ -336,15 +386,13 @@ impl Waiting {
             return false;
         }
         self.is_counted = true;
-        self.words.waiting.fetch_add(1, Ordering::SeqCst) == 0
+        self.page.waiting.fetch_add(1, Ordering::SeqCst) == 0
     }
 
-    /// Whether the agent has not moved the page's time on: it is gone.
-    fn is_over(&self) -> bool {
+    /// Whether the thread has waited for longer than the page says that the agent may take.
+    fn is_over(&self, opens_at_ms: u64) -> bool {
         let now = task::milliseconds();
-        self.is_counted
-            && now >= self.words.opens_at_ms.load(Ordering::Relaxed)
-            && now.saturating_sub(self.since_ms) >= MIN_WAIT_MS
+        self.is_counted && now >= opens_at_ms && now.saturating_sub(self.since_ms) >= MIN_WAIT_MS
     }
 
     /// Waits for another lease.
@@ -352,7 +400,7 @@ impl Waiting {
         if self.count() {
             leases.doorbell.ring();
         }
-        futex::wait(&self.words.lease, word.0, MAX_SLEEP_MS, WaitScope::Machine);
+        futex::wait(&self.page.lease, word.0, MAX_SLEEP_MS, WaitScope::Machine);
     }
 
     /// Waits for the GPU to reach a mark.
@@ -365,12 +413,18 @@ impl Waiting {
         self.count();
         futex::sleep_microseconds(ROOM_SLEEP_US);
     }
+
+    /// Whether the thread has waited for room for long enough. What is in flight may need its launch to end: a kernel that
+    /// waits for another one, or a stream that this thread opens later.
+    fn has_waited_for_room(&self) -> bool {
+        self.looks >= MAX_ROOM_LOOKS
+    }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
         if self.is_counted {
-            self.words.waiting.fetch_sub(1, Ordering::SeqCst);
+            self.page.waiting.fetch_sub(1, Ordering::SeqCst);
         }
     }
 }

@@ -10,7 +10,7 @@ use octavo_guard_abi::names;
 
 use crate::cuda::{Opaque, Status};
 use crate::driver::CUDA;
-use crate::hooks::Hook;
+use crate::hooks::{self, Hook};
 use crate::platform::ffi::Out;
 use crate::unknown;
 
@@ -58,10 +58,12 @@ pub(crate) fn decide(name: &[u8], address: usize, version: i32, flags: u64) -> R
     if is_unknown { unknown::on_lookup(export.unwrap_or(name), address) } else { Resolution::Kept }
 }
 
-/// Whether a name is that of a hooked function in any version.
+/// Whether a name is that of a hooked function in any version. Hooks of streams do not matter: they only let the agent see the
+/// end of work earlier.
 fn is_version_of_a_hook(name: &[u8]) -> bool {
     let base = names::base(name);
-    CUDA.hooks().any(|hook| names::base(hook.name.as_bytes()) == base)
+    let mut hooks = CUDA.hooks().filter(|hook| !hooks::is_of_streams(hook));
+    hooks.any(|hook| names::base(hook.name.as_bytes()) == base)
 }
 
 /// The hook that a name means for a version of CUDA: the newest version of the function that is not

@@ -110,6 +110,10 @@ pub(super) fn decode(fields: &mut Fields<'_>) -> Result<GpuShareConfig, ConfigEr
     ];
     let limit = fields.text("computeLimit")?.map(str::parse::<ComputePart>).transpose();
     let compute_limit = limit.map_err(|error| fields.error("computeLimit", error.to_string()))?;
+    if compute_limit == Some(ComputePart(0)) {
+        let problem = "is 0: no program of the share would ever launch".to_owned();
+        return Err(fields.error("computeLimit", problem));
+    }
     Ok(GpuShareConfig {
         overflow_policy: fields.word("overflowPolicy", &policies)?,
         strictness: fields.word("strictness", &strictness)?,

@@ -285,6 +285,7 @@ fn a_share_s_config_says_what_is_allowed() {
     refused(json!({"strictness": true}), "strictness", "text is expected");
     refused(json!({"class": "Gold"}), "class", "LatencyCritical, Normal, BestEffort");
     refused(json!({"computeLimit": "130%"}), "computeLimit", "a percentage up to 100");
+    refused(json!({"computeLimit": "0%"}), "computeLimit", "would ever launch");
     refused(json!({"computeLimit": 50}), "computeLimit", "text is expected");
     refused(json!({"memory": "1Gi"}), "memory", "overflowPolicy, strictness, class");
     check_refused(&config("GpuShareConfig", &json!({})), "kind", "is of octavo.dev/v1alpha1");

@@ -306,21 +306,27 @@ pub(super) const PREPARED: &[Reason] = &[
         "Delete the pod and check its programs.",
     ),
     row(
+        "TimeNotEnforced",
+        "ResourceClaim: condition `TimeEnforced` is `False`",
+        "The claim asks for a part of the GPU's time, but the node does not divide it.",
+        "Set `timeEnforcement` of the agent to `leases` if shares need their parts.",
+    ),
+    row(
         "UnknownDriverFunction",
         "ResourceClaim: event; Pod: event",
         "The containers use driver functions that the guard does not know. Only the driver counts what these allocate.",
         "Update Octavo, or set `strictness: Strict`.",
     ),
     row(
+        "WaitsForGpuTime",
+        "ResourceClaim: event; Pod: event",
+        "The share has waited for its GPU's time for more than 10 s.",
+        "Ask for more `compute`, or move a share to another GPU. `octavo top --shares` shows who has the time.",
+    ),
+    row(
         "Watched",
         "ResourceClaim: condition `Enforced` is `True`; Pod: event",
         "Allocations that bypass the guard are detected again.",
         "",
-    ),
-    row(
-        "TimeNotEnforced",
-        "ResourceClaim: condition `TimeEnforced` is `False`",
-        "The claim asks for a part of the GPU's time, but the node does not divide it.",
-        "Set `timeEnforcement` of the agent to `leases` if shares need their parts.",
     ),
 ];

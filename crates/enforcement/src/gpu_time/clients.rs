@@ -27,7 +27,7 @@ pub(super) struct Client {
     /// Whether it has closed its end of the doorbell.
     pub(super) is_deaf: bool,
     lease: Lease,
-    /// When its free lease ended.
+    /// Until when launches may begin that it did not count.
     freed_until: Option<u64>,
 }
 
@@ -67,7 +67,8 @@ impl Client {
     }
 
     /// Lets the process launch whenever it wants.
-    pub(super) fn release(&self) {
+    pub(super) fn release(&mut self) {
+        self.lease = Lease::Free;
         self.page.set(lease_page::Lease::Free);
     }
 
@@ -81,4 +82,11 @@ impl Client {
 fn monotonic_ms() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     u64::try_from(now.tv_sec * 1_000 + now.tv_nsec / 1_000_000).unwrap_or(0)
+}
+
+impl Drop for Client {
+    /// However the thread ends: no process waits for it.
+    fn drop(&mut self) {
+        self.release();
+    }
 }

@@ -39,12 +39,13 @@ impl Gpus {
             gpu.arbiter.set_shares(shares);
             gpu.due = Some(now);
         }
-        let is_known = |client: &&Client| self.gpu_of.contains_key(&client.share);
-        self.clients.values().filter(|client| !is_known(client)).for_each(Client::release);
+        let Self { gpu_of, clients, .. } = self;
+        let unknown = clients.values_mut().filter(|client| !gpu_of.contains_key(&client.share));
+        unknown.for_each(Client::release);
     }
 
     /// Adds a process. That of a share which is not known yet launches whenever it wants.
-    pub(super) fn join(&mut self, id: ClientId, client: Client, now: u64) {
+    pub(super) fn join(&mut self, id: ClientId, mut client: Client, now: u64) {
         if !self.gpu_of.contains_key(&client.share) {
             client.release();
         }
@@ -55,9 +56,7 @@ impl Gpus {
     /// Removes a process, which may have ended.
     pub(super) fn leave(&mut self, id: ClientId, now: u64) -> Option<Client> {
         self.look(id, now);
-        let client = self.clients.remove(&id)?;
-        client.release();
-        Some(client)
+        self.clients.remove(&id)
     }
 
     /// Makes a step of a process's GPU due.
@@ -108,8 +107,12 @@ impl Gpus {
         }
     }
 
-    /// How much time each share has had so far.
-    pub(super) fn times(&self) -> BTreeMap<String, ShareTime> {
+    /// How much time each share has had so far. A holder that is alone is seldom looked at, so all are looked at now.
+    pub(super) fn times(&mut self, now: u64) -> BTreeMap<String, ShareTime> {
+        for gpu in self.arbiters.values_mut() {
+            gpu.due = Some(now);
+        }
+        self.step(now);
         let times = self.arbiters.values().flat_map(|gpu| gpu.arbiter.times());
         times.map(|(share, time)| (share.clone(), time)).collect()
     }

@@ -226,6 +226,9 @@ fn a_process_without_a_known_share_needs_no_lease() {
     // The share is given back while its process ends.
     gpu_time.set_shares(Vec::new());
     eventually("no lease is needed", || a.lease() == Lease::Free);
+    // Shares may become known after their processes.
+    gpu_time.set_shares(vec![share("a", "GPU-1", 50), share("other", "GPU-1", 50)]);
+    eventually("leases are needed", || !other.may_launch());
 }
 
 #[test]
@@ -245,6 +248,22 @@ fn without_the_thread_no_process_needs_a_lease() {
         rustix::io::pread(&page, &mut word, offset_of!(LeasePage, lease) as u64).unwrap();
         LeaseWord(u32::from_ne_bytes(word)).lease() == Lease::Free
     });
+}
+
+#[test]
+fn a_process_that_is_stopped_while_it_waits_keeps_no_other_waiting() {
+    let gpu_time = start(vec![share("a", "GPU-1", 50), share("b", "GPU-1", 50)]);
+    let a = Guard::of_this_process(&gpu_time, "a");
+    let mut b = Guard::of_this_process(&gpu_time, "b");
+    // It runs nothing in its turns.
+    a.waits(true);
+    eventually("a turn", || a.may_launch());
+    for _ in 0..3 {
+        b.begins();
+        b.waits(true);
+        eventually("the end of the turn", || !b.may_launch());
+        b.drains();
+    }
 }
 
 #[test]

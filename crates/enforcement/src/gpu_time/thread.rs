@@ -55,7 +55,7 @@ impl LeaseThread {
         Ok(Self { commands, wake, timer, epoll, began: Instant::now(), gpus: Gpus::default() })
     }
 
-    /// Runs until no commands can come any more. Then each process launches whenever it wants.
+    /// Runs until no commands can come any more. Then each process launches whenever it wants, as after the end of its client.
     pub(super) fn run(mut self) {
         let mut woken = Instant::now();
         while self.take_commands() {
@@ -78,7 +78,6 @@ impl LeaseThread {
                 self.take_event(event);
             }
         }
-        self.gpus.clients.values().for_each(Client::release);
     }
 
     fn now(&self) -> u64 {
@@ -95,7 +94,7 @@ impl LeaseThread {
                 Ok(Command::Leave(id)) => self.leave(id),
                 Ok(Command::Times(sender)) => {
                     // The asker may have gone.
-                    let _ = sender.send(self.gpus.times());
+                    let _ = sender.send(self.gpus.times(now));
                 }
                 Err(TryRecvError::Empty) => return true,
                 Err(TryRecvError::Disconnected) => return false,
@@ -110,7 +109,6 @@ impl LeaseThread {
         let added = add(&client.doorbell, id).and_then(|()| add(&client.process, id | END));
         if let Err(error) = added {
             tracing::warn!(share = client.share, %error, "a process has no leases of GPU time: the kernel refuses to watch it");
-            client.release();
             return;
         }
         self.gpus.join(id, client, self.now());
@@ -150,7 +148,7 @@ impl LeaseThread {
         } else if number & END != 0 {
             self.leave(number & !END);
         } else if let Some(client) = self.gpus.clients.get_mut(&number) {
-            let rung = rustix::io::read(&client.doorbell, &mut [0; 64]);
+            let rung = rustix::io::read(&client.doorbell, &mut [0; 4096]);
             if matches!(rung, Ok(0)) || rung.is_err_and(|error| error != rustix::io::Errno::AGAIN) {
                 client.is_deaf = true;
                 // It would be readable for ever.

@@ -30,7 +30,7 @@ impl TimeMetrics {
         };
         seconds(
             "octavo_agent_share_time_used",
-            "GPU time in which a share ran. The shares of a GPU sum up to the time in which it was busy",
+            "GPU time in which a share ran, or had the GPU alone and was not looked at",
             &self.used,
         );
         seconds(
@@ -58,7 +58,7 @@ impl TimeMetrics {
 
     /// Takes the time that a share has had since the agent began.
     pub(super) fn set(&self, share: &ShareLabels, time: ShareTime) {
-        let ShareTime { used, waited, throttled, turns, debt } = time;
+        let ShareTime { used, waited, throttled, turns, debt, waiting: _ } = time;
         let totals = [(&self.used, used), (&self.waited, waited), (&self.throttled, throttled)];
         for (family, total) in totals {
             let counter = family.get_or_create(share);

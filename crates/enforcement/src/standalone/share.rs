@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
-use octavo_api::config::Strictness;
+use octavo_api::config::{ComputePart, Strictness};
 use octavo_cdi::{ContainerEdits, DriverFiles};
 use octavo_gpu::Inventory;
 use octavo_gpu::nvml::{Nvml, find_library};
@@ -25,6 +25,9 @@ pub(super) const OWN: &str = "/run/octavo";
 
 /// Folder of standalone shares, each with its own run root.
 pub(super) const FOLDER: &str = "/run/octavo-share";
+
+/// The file of a run root that the commands of a share lock.
+pub(super) const USE_LOCK: &str = "lock";
 
 /// A share that was prepared.
 #[derive(Debug)]
@@ -67,7 +70,7 @@ impl StandaloneShare {
         let turn = turn().context("waiting for the turn to make a share")?;
         let root = Path::new(FOLDER).join(&name);
         fs::create_dir_all(&root).with_context(|| format!("making {}", root.display()))?;
-        let lock = File::create(root.join("lock")).context("locking the share")?;
+        let lock = File::create(root.join(USE_LOCK)).context("locking the share")?;
         lock.lock_shared().context("locking the share")?;
         let paths = paths(&root, args);
         let files = DriverFiles::discover(&args.driver_root, &inventory.versions.driver);
@@ -82,6 +85,10 @@ impl StandaloneShare {
         ensure!(uuid::parse(&gpu.uuid).is_some(), "the GPU's UUID is not in its usual form");
         let generation = generation(&folder);
         let times = (args.compute, args.compute_limit);
+        ensure!(
+            args.compute_limit != Some(ComputePart(0)),
+            "--compute-limit is 0: no program of the share would ever launch"
+        );
         ensure!(
             args.compute_limit.is_none_or(|limit| Some(limit) >= args.compute),
             "--compute-limit is less than --compute: the share would never have what it asks for"

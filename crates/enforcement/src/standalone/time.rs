@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use octavo_api::config::{ComputePart, ShareClass};
 use octavo_arbiter::{MilliPercent, Terms};
+use octavo_node::files::write_atomically;
 use serde::{Deserialize, Serialize};
 
-use super::share::FOLDER;
+use super::share::{FOLDER, USE_LOCK};
 use crate::gpu_time::{GpuTime, TimedShare};
 use crate::process::proc::Proc;
 use crate::watchdog::guards::connection_quota::ConnectionQuota;
@@ -71,9 +72,13 @@ impl ShareTimeRequest {
         self.request
     }
 
-    /// Writes it to a share's run root.
-    pub(super) fn write(&self, root: &Path) -> io::Result<()> {
-        fs::write(root.join(FILE), serde_json::to_vec(self).map_err(io::Error::other)?)
+    /// Writes it to a share's run root. A command that joins a share and asks for nothing leaves what the first one asked for.
+    pub(super) fn write(&self, root: &Path) -> anyhow::Result<()> {
+        let asks = (self.request, self.limit, self.class) != (0, None, ShareClass::default());
+        if asks || Self::read(root).is_none() {
+            write_atomically(&root.join(FILE), &serde_json::to_vec(self)?, false)?;
+        }
+        Ok(())
     }
 
     /// That of a share's run root; `None` while its command makes it.
@@ -138,7 +143,14 @@ fn serve() -> io::Result<()> {
 /// What all shares of this machine ask for, by their run roots.
 fn requests() -> io::Result<BTreeMap<PathBuf, ShareTimeRequest>> {
     let roots = fs::read_dir(FOLDER)?.filter_map(|entry| entry.ok().map(|entry| entry.path()));
-    Ok(roots.filter_map(|root| ShareTimeRequest::read(&root).map(|share| (root, share))).collect())
+    // That of a killed command stays until the next boot.
+    let used = roots.filter(|root| is_used(root));
+    Ok(used.filter_map(|root| ShareTimeRequest::read(&root).map(|share| (root, share))).collect())
+}
+
+/// Whether a command uses a share: it locks a file of the run root.
+fn is_used(root: &Path) -> bool {
+    File::open(root.join(USE_LOCK)).is_ok_and(|lock| lock.try_lock().is_err())
 }
 
 #[cfg(test)]

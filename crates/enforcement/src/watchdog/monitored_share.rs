@@ -61,6 +61,8 @@ pub(super) struct MonitoredShare {
     failures: u32,
     names: BTreeMap<String, bool>,
     names_reported_at: Option<Duration>,
+    /// Whether it waits long for GPU time, as last reported.
+    pub(super) waits_long: bool,
     /// The blind spot as last reported.
     pub(super) blind_spot: Option<BlindSpot>,
     /// Control files of its frozen cgroups.
@@ -145,6 +147,7 @@ impl MonitoredShare {
             gone_looks: 0,
             names: BTreeMap::new(),
             names_reported_at: None,
+            waits_long: false,
             blind_spot: None,
             frozen: BTreeSet::new(),
             peak: 0,

@@ -16,7 +16,7 @@ use super::guards::connection_quota::ConnectionQuota;
 use super::guards::state_file::StateBuffer;
 use super::identity::{Candidate, ProcessIdentities};
 use super::monitored_share::{DriverUsage, MonitoredShare};
-use super::notify::messages::{unknown_functions_finding, visibility_finding};
+use super::notify::messages::{long_wait_finding, unknown_functions_finding, visibility_finding};
 use super::notify::notifier::Notify;
 use super::usage_split::UsageSplit;
 use super::visibility::{BlindSpot, Observation, Visibility};
@@ -27,6 +27,9 @@ use crate::process::Process;
 use crate::process::freezer::Freezer;
 use crate::process::proc::Proc;
 use crate::share::ActiveShare;
+
+/// Wait of a share for GPU time that its owner should know of.
+const LONG_WAIT: Duration = Duration::from_secs(10);
 
 /// The shares of a node, and their state between polls.
 pub(super) struct ShareReconciler {
@@ -174,11 +177,16 @@ impl ShareReconciler {
         self.identities.keep(&pids, &names);
     }
 
-    fn report_times(&self) {
+    fn report_times(&mut self) {
         let Some(gpu_time) = &self.gpu_time else { return };
         for (name, time) in gpu_time.times() {
-            if let Some(watched) = self.shares.get(&name) {
+            if let Some(watched) = self.shares.get_mut(&name) {
                 self.metrics.set_time(&watched.labels, time);
+                let waits_long = Duration::from_nanos(time.waiting) >= LONG_WAIT;
+                if waits_long && !watched.waits_long {
+                    self.notifier.share(&watched.share, long_wait_finding(&watched.share));
+                }
+                watched.waits_long = waits_long;
             }
         }
     }

@@ -126,7 +126,8 @@ fn run() {
 }
 
 impl Callback {
-    fn call(self) {
+    /// Calls the function, or writes.
+    pub(crate) fn call(self) {
         match self {
             Self::Plain(function, data) => {
                 // JUSTIFICATION: the program asked for the call.

@@ -253,6 +253,12 @@ fn store(handle: Handle, default: Default, store: Callback, flags: c_uint) -> Ca
     let handle = stream::resolve(handle, default)?;
     STREAMS.with(handle, |stream| {
         stream.refuse_capture()?;
+        let is_idle = stream.process_handle()?.is_known_done(stream.tail)
+            && callbacks::are_done(handle, stream.callbacks);
+        if is_idle {
+            store.call();
+            return Ok(());
+        }
         callbacks::submit(handle, stream, store)
     })
 }

@@ -1,9 +1,11 @@
 //! Contexts. Each is charged as the share's limits say before the driver creates it.
 
 use crate::cuda::{Device, Opaque, Status};
+use crate::devices::ShareIndices;
 use crate::platform::ffi::Out;
 use crate::process::{self, Process};
 use crate::tracking::account;
+use crate::tracking::context::is_active;
 use crate::tracking::table::{Entry, EntryKind};
 
 hooks! {
@@ -120,16 +122,19 @@ fn settle(device: Device, change: impl FnOnce() -> Status) -> Status {
     match process::get() {
         Ok(process) => {
             let status = process.settle_primary(device, change);
-            forget_marks(process);
+            if status.is_success() && is_active(device) == Some(false) {
+                forget_marks(process, process.shares_of(device).ok());
+            }
             status
         }
         Err(status) => status,
     }
 }
 
-/// Where marks are written belongs to a context. The GPU reaches no mark of one that has ended.
-fn forget_marks(process: &Process) {
-    for share in process.shares.all() {
+/// Where marks are written belongs to a context. The GPU reaches no mark of one that has ended. `None` stands for all shares.
+fn forget_marks(process: &Process, of: Option<ShareIndices>) {
+    let all = ShareIndices::of(0..process.shares.all().len());
+    for share in of.unwrap_or(all).filter_map(|share_index| process.shares.get(share_index)) {
         if let Some(leases) = share.leases.get() {
             leases.forget_all();
         }
@@ -172,7 +177,9 @@ fn end(context: Opaque, destroy: impl FnOnce() -> Status) -> Status {
     match process::get() {
         Ok(process) => {
             let status = process.destroy_context(context, destroy);
-            forget_marks(process);
+            if status.is_success() {
+                forget_marks(process, None);
+            }
             status
         }
         Err(status) => status,

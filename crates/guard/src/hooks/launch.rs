@@ -126,13 +126,13 @@ hooks! {
     /// Launches a graph.
     fn cuGraphLaunch(graph: Opaque, stream: Opaque) -> Status {
         let of = Stream::legacy(stream);
-        graph_memory::with_memory(graph, of, || launch!(of, real::cuGraphLaunch(graph, stream)))
+        launch!(of, graph_memory::with_memory(graph, of, || real::cuGraphLaunch(graph, stream)))
     }
 
     /// As above, with the per-thread default stream.
     fn cuGraphLaunch_ptsz(graph: Opaque, stream: Opaque) -> Status {
         let of = Stream::per_thread(stream);
-        graph_memory::with_memory(graph, of, || launch!(of, real::cuGraphLaunch_ptsz(graph, stream)))
+        launch!(of, graph_memory::with_memory(graph, of, || real::cuGraphLaunch_ptsz(graph, stream)))
     }
 }
 
@@ -169,13 +169,21 @@ fn enter_slowly(
     let share_indices = process.shares_of(device)?;
     let mut shares = share_indices.filter_map(|share_index| process.shares.get(share_index));
     let Some(first) = shares.next() else { return Ok(None) };
-    gate::pass(first)?;
     for share in shares {
         gate::pass(share)?;
     }
-    let inside = first.leases.get().and_then(|leases| leases.enter(stream));
-    count(first);
-    Ok(inside)
+    loop {
+        gate::pass(first)?;
+        let inside = first.leases.get().and_then(|leases| leases.enter(stream));
+        // The gate may have shut while the thread waited for its lease.
+        if gate::is_open(first) {
+            count(first);
+            return Ok(inside);
+        }
+        if let Some(inside) = inside {
+            inside.leave_uncounted();
+        }
+    }
 }
 
 /// Counts a launch. Two concurrent threads may count one: precision is not worth a locked

@@ -12,50 +12,52 @@ hooks! {
 
     /// Waits for the work of a stream.
     fn cuStreamSynchronize(stream: Opaque) -> Status {
-        before_wait(Stream::legacy(stream));
-        real::cuStreamSynchronize(stream)
+        around_wait(Stream::legacy(stream), false, || real::cuStreamSynchronize(stream))
     }
 
     /// As above, with the per-thread default stream.
     fn cuStreamSynchronize_ptsz(stream: Opaque) -> Status {
-        before_wait(Stream::per_thread(stream));
-        real::cuStreamSynchronize_ptsz(stream)
+        around_wait(Stream::per_thread(stream), false, || real::cuStreamSynchronize_ptsz(stream))
+    }
+
+    /// Asks whether the work of a stream has ended.
+    fn cuStreamQuery(stream: Opaque) -> Status {
+        around_wait(Stream::legacy(stream), false, || real::cuStreamQuery(stream))
+    }
+
+    /// As above, with the per-thread default stream.
+    fn cuStreamQuery_ptsz(stream: Opaque) -> Status {
+        around_wait(Stream::per_thread(stream), false, || real::cuStreamQuery_ptsz(stream))
     }
 
     /// Waits for the work of a context.
     fn cuCtxSynchronize() -> Status {
-        before_wait(Stream::legacy(0));
-        real::cuCtxSynchronize()
+        around_wait(Stream::legacy(0), true, real::cuCtxSynchronize)
     }
 
     /// Waits for the work of a context that need not be the current one, since CUDA 13.0.
     fn cuCtxSynchronize_v2(context: Opaque) -> Status {
-        before_wait(Stream::legacy(0));
-        real::cuCtxSynchronize_v2(context)
+        around_wait(Stream::legacy(0), false, || real::cuCtxSynchronize_v2(context))
     }
 
     /// Records an event in a stream.
     fn cuEventRecord(event: Opaque, stream: Opaque) -> Status {
-        before_wait(Stream::legacy(stream));
-        real::cuEventRecord(event, stream)
+        around_wait(Stream::legacy(stream), false, || real::cuEventRecord(event, stream))
     }
 
     /// As above, with the per-thread default stream.
     fn cuEventRecord_ptsz(event: Opaque, stream: Opaque) -> Status {
-        before_wait(Stream::per_thread(stream));
-        real::cuEventRecord_ptsz(event, stream)
+        around_wait(Stream::per_thread(stream), false, || real::cuEventRecord_ptsz(event, stream))
     }
 
     /// Records an event in a stream, with flags.
     fn cuEventRecordWithFlags(event: Opaque, stream: Opaque, flags: u32) -> Status {
-        before_wait(Stream::legacy(stream));
-        real::cuEventRecordWithFlags(event, stream, flags)
+        around_wait(Stream::legacy(stream), false, || real::cuEventRecordWithFlags(event, stream, flags))
     }
 
     /// As above, with the per-thread default stream.
     fn cuEventRecordWithFlags_ptsz(event: Opaque, stream: Opaque, flags: u32) -> Status {
-        before_wait(Stream::per_thread(stream));
-        real::cuEventRecordWithFlags_ptsz(event, stream, flags)
+        around_wait(Stream::per_thread(stream), false, || real::cuEventRecordWithFlags_ptsz(event, stream, flags))
     }
 
     /// Destroys a stream, before CUDA 4.0.
@@ -82,11 +84,14 @@ fn leases() -> Option<&'static Leases> {
     process.shares.get(share_indices.next()?)?.leases.get()
 }
 
+/// Marks a stream before `wait`, which may be for all work of the current context.
 #[inline]
-fn before_wait(stream: Stream) {
-    if let Some(leases) = leases() {
-        leases.before_wait(stream);
-    }
+fn around_wait(stream: Stream, is_all: bool, wait: impl FnOnce() -> Status) -> Status {
+    let Some(leases) = leases() else { return wait() };
+    leases.before_wait(stream);
+    let status = wait();
+    leases.after_wait(status, is_all);
+    status
 }
 
 fn forget(stream: Opaque) {

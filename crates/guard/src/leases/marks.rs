@@ -5,7 +5,7 @@
 
 use core::ffi::c_void;
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use octavo_guard_abi::lease_page::{LeasePage, SIZE, StreamMarks};
 
@@ -28,6 +28,9 @@ const UNAVAILABLE: u32 = 3;
 #[derive(Debug)]
 pub(super) struct Marker {
     state: AtomicU32,
+    /// The page that is registered.
+    page: AtomicUsize,
+    /// Its address on the GPU.
     address: AtomicU64,
 }
 
@@ -42,7 +45,11 @@ pub(super) struct Place {
 
 impl Marker {
     pub(super) const fn new() -> Self {
-        Self { state: AtomicU32::new(UNKNOWN), address: AtomicU64::new(0) }
+        Self {
+            state: AtomicU32::new(UNKNOWN),
+            page: AtomicUsize::new(0),
+            address: AtomicU64::new(0),
+        }
     }
 
     /// Makes the next mark register the page again.
@@ -66,26 +73,37 @@ impl Marker {
             if status.is_success() || status.is_lost() {
                 return status;
             }
-            self.state.store(UNAVAILABLE, Ordering::Release);
+            // Otherwise the registration may have ended with its context.
+            let is_refused = status == Status::NOT_FOUND || status == Status::NOT_SUPPORTED;
+            let state = if is_refused { UNAVAILABLE } else { UNKNOWN };
+            self.state.store(state, Ordering::Release);
         }
         stream.call_after(on_reached, place.encode(value))
     }
 
     /// The GPU's address of the page; `None` if there is none, or another thread registers it.
     fn address(&self, page: &'static LeasePage) -> Option<u64> {
-        let claimed =
-            self.state.compare_exchange(UNKNOWN, BUSY, Ordering::Acquire, Ordering::Acquire);
-        match claimed {
-            Ok(_) => {
-                let address = register(page);
-                self.address.store(address.unwrap_or(0), Ordering::Relaxed);
-                let state = if address.is_some() { REGISTERED } else { UNAVAILABLE };
-                self.state.store(state, Ordering::Release);
-                address
-            }
-            Err(REGISTERED) => Some(self.address.load(Ordering::Relaxed)),
-            Err(_) => None,
+        let start = (&raw const *page).addr();
+        let state = self.state.load(Ordering::Acquire);
+        if state == REGISTERED && self.page.load(Ordering::Relaxed) == start {
+            return Some(self.address.load(Ordering::Relaxed));
         }
+        // Unknown, or of an earlier page.
+        let is_free = state == UNKNOWN || state == REGISTERED;
+        let claimed = is_free
+            && self
+                .state
+                .compare_exchange(state, BUSY, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok();
+        if !claimed {
+            return None;
+        }
+        let address = register(page);
+        self.page.store(start, Ordering::Relaxed);
+        self.address.store(address.unwrap_or(0), Ordering::Relaxed);
+        let state = if address.is_some() { REGISTERED } else { UNAVAILABLE };
+        self.state.store(state, Ordering::Release);
+        address
     }
 }
 

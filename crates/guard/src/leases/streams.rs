@@ -115,8 +115,7 @@ impl Streams {
             || ticks::have_passed(place.marked_at.load(Ordering::Relaxed))
     }
 
-    /// Writes a mark for all launches so far, unless another thread does. `write` returns `None` if the stream is being
-    /// captured; then these launches are not in flight.
+    /// Writes a mark for all launches so far, unless another thread does. `write` returns `None` if no mark can be written now.
     pub(super) fn mark(
         &self,
         page: &LeasePage,
@@ -134,11 +133,17 @@ impl Streams {
                 mark.marked.store(launched, Ordering::SeqCst);
                 let status = write(launched);
                 if !status.is_some_and(Status::is_success) {
-                    // In a graph, or refused: nothing will reach it.
+                    // Nothing will reach it.
                     mark.marked.store(marked, Ordering::SeqCst);
-                    place.launched.fetch_sub(launched - marked, Ordering::SeqCst);
                 }
                 place.marked_at.store(ticks::now(), Ordering::Relaxed);
+                if status.is_none() {
+                    place.is_marking.store(false, Ordering::SeqCst);
+                    break;
+                }
+                if status.is_some_and(|status| !status.is_success()) {
+                    place.launched.fetch_sub(launched - marked, Ordering::SeqCst);
+                }
             }
             place.is_marking.store(false, Ordering::SeqCst);
             let marked = mark.marked.load(Ordering::SeqCst);
@@ -149,9 +154,23 @@ impl Streams {
     }
 
     /// Gives the place of a stream up. It is used again once the GPU has reached its marks.
-    pub(super) fn forget(&self, stream: Stream) {
-        if let Some(index) = self.known(stream) {
-            self.take(index, stream.key(), DESTROYED);
+    pub(super) fn forget(&self, page: &LeasePage, stream: Stream) {
+        if let Some(index) = self.known(stream)
+            && self.take(index, stream.key(), DESTROYED)
+        {
+            let marked = page.streams[index].marked.load(Ordering::SeqCst);
+            self.places[index].launched.store(marked, Ordering::SeqCst);
+        }
+    }
+
+    /// Notes that all work has ended: what has no mark is no longer in flight. Launches that other threads make meanwhile are
+    /// not counted.
+    pub(super) fn settle(&self, page: &LeasePage) {
+        for (place, mark) in self.places.iter().zip(&page.streams) {
+            let marked = mark.marked.load(Ordering::SeqCst);
+            if place.launched.load(Ordering::Relaxed) > marked {
+                place.launched.store(marked, Ordering::SeqCst);
+            }
         }
     }
 

@@ -216,7 +216,7 @@ fn ending_label(handle: Opaque) -> Opaque {
 }
 
 /// Whether a GPU's primary context is active; `None` if the driver does not report it.
-fn is_active(device: Device) -> Option<bool> {
+pub(crate) fn is_active(device: Device) -> Option<bool> {
     let (mut flags, mut active) = (0, 0);
     let status =
         call::cuDevicePrimaryCtxGetState(device, Out::to(&mut flags), Out::to(&mut active));

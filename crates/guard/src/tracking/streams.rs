@@ -32,28 +32,41 @@ impl Stream {
         Self { handle, is_per_thread: true }
     }
 
-    /// A number that no other stream of the GPU has: its handle, or the thread for a per-thread default stream.
+    /// A number by which a stream is found again: its handle. A default stream has that of its context, with the thread for a
+    /// per-thread one. A later thread may have the number of one that has ended.
     pub(crate) fn key(self) -> u64 {
-        /// `CU_STREAM_LEGACY`.
-        const LEGACY: Opaque = 1;
         /// `CU_STREAM_PER_THREAD`.
         const PER_THREAD: Opaque = 2;
-        /// Set in the numbers of threads. Addresses of programs do not have it.
-        const THREAD: u64 = 1 << 63;
-        match self.handle {
-            0 if self.is_per_thread => THREAD | task::thread(),
-            PER_THREAD => THREAD | task::thread(),
-            0 => LEGACY as u64,
-            handle => handle as u64,
+        /// Set in the numbers of default streams. Addresses of programs do not have it.
+        const DEFAULT: u64 = 1 << 63;
+        if self.handle > LAST_DEFAULT {
+            return self.handle as u64;
         }
+        let mut context = 0;
+        // Without a context the launch fails.
+        let _ = call::cuCtxGetCurrent(Out::to(&mut context));
+        let is_per_thread = self.handle == PER_THREAD || (self.handle == 0 && self.is_per_thread);
+        let thread = if is_per_thread { task::thread().rotate_left(17) } else { 0 };
+        DEFAULT | (context as u64 ^ thread)
     }
 
     /// Whether the stream is being captured into a graph; assumed not if the driver does not tell.
     pub(crate) fn is_capturing(self) -> bool {
+        self.capture_status() == Ok(true)
+    }
+
+    /// Whether work of the stream runs on the GPU. It does not while the stream is being captured. The driver says so of
+    /// the legacy stream, too, while it would invalidate the capture of another one
+    /// (`CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`). A driver before captures is one that runs all work.
+    pub(crate) fn takes_work(self) -> bool {
+        matches!(self.capture_status(), Ok(false) | Err(Status::NOT_FOUND))
+    }
+
+    fn capture_status(self) -> Result<bool, Status> {
         /// `CU_STREAM_CAPTURE_STATUS_NONE`.
         const NOT_CAPTURING: u32 = 0;
         if !captures::are_any() {
-            return false;
+            return Ok(false);
         }
         let mut answer = NOT_CAPTURING;
         let place = Out::to(&mut answer);
@@ -62,7 +75,7 @@ impl Stream {
         } else {
             call::cuStreamIsCapturing(self.handle, place)
         };
-        status.is_success() && answer != NOT_CAPTURING
+        if status.is_success() { Ok(answer != NOT_CAPTURING) } else { Err(status) }
     }
 
     /// Its GPU, and whether that is sure: drivers before CUDA 12.8 do not report the GPU of a stream, and it may not be the current one.

@@ -166,14 +166,16 @@ impl GuardConnection {
         let mut bytes = [0; SIZE];
         let Ok(Ok(_)) = timeout(HELLO_TIMEOUT, stream.read_exact(&mut bytes)).await else { return };
         let hello = Frame::decode(&bytes).filter(|frame| frame.kind == Kind::Hello);
+        // A page costs the agent more than a frame.
+        self.acceptor.pacer.take().await;
         let _lease = hello.as_ref().and_then(|hello| self.lease(hello, &stream));
         let mut next = hello;
         while let Some(frame) = next {
-            self.acceptor.pacer.take().await;
             self.acceptor.guard_reports.take(&frame);
             if stream.read_exact(&mut bytes).await.is_err() {
                 return;
             }
+            self.acceptor.pacer.take().await;
             next = Frame::decode(&bytes);
         }
         tracing::debug!(pid = self.process.pid, "a guard's connection said what no guard says");
@@ -185,12 +187,14 @@ impl GuardConnection {
     fn lease(&self, hello: &Frame, stream: &UnixStream) -> Option<LeaseClient> {
         let gpu_time = self.acceptor.gpu_time.as_ref().filter(|_| hello.text() == LEASE_PAGE)?;
         let (share, pid) = (&*self.acceptor.name, self.process.pid);
-        let joined = gpu_time.join(share, pid, stream);
-        joined
-            .inspect_err(|error| {
-                tracing::warn!(share, pid, %error, "a process has no leases of GPU time");
-            })
-            .ok()
+        let joined = gpu_time.join(share, pid, stream).inspect_err(|error| {
+            tracing::debug!(share, pid, %error, "a process has no leases of GPU time");
+        });
+        // Another process may have had the number before it was opened.
+        let is_same = |_: &LeaseClient| {
+            self.acceptor.proc.stat(pid).is_ok_and(|it| it.start_time == self.process.start_time)
+        };
+        joined.ok().filter(is_same)
     }
 }
 

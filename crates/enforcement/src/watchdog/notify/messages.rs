@@ -4,12 +4,28 @@ use std::collections::BTreeMap;
 
 use octavo_guard_abi::state::Damage;
 
-use octavo_api::names::{CONDITION_ENFORCED, REASON_NOT_WATCHED, REASON_WATCHED};
+use octavo_api::config::ShareClass;
+use octavo_api::names::{CONDITION_ENFORCED, REASON_LONG_WAIT, REASON_NOT_WATCHED, REASON_WATCHED};
 
 use crate::backend::BackendKind;
 use crate::share::{ActiveShare, ShareFinding, Status};
 use crate::watchdog::overflow::{Notice, Response, StateDamage};
 use crate::watchdog::visibility::BlindSpot;
+
+/// A share waits long for GPU time.
+pub(in crate::watchdog) fn long_wait_finding(share: &ActiveShare) -> ShareFinding {
+    let why = match (share.class, share.compute_limit) {
+        (ShareClass::BestEffort, _) => "it has only the time that other shares leave",
+        (_, Some(_)) => "others use the GPU, or its limit is used up",
+        (_, None) => "others use the GPU",
+    };
+    let message = format!(
+        "share {} of {} has waited for GPU time for more than 10 s: {why}; `octavo top --shares` shows who has it. Ask for \
+         more `compute`, or move a share to another GPU",
+        share.share_id, share.device
+    );
+    ShareFinding { reason: REASON_LONG_WAIT, message, condition: None }
+}
 
 /// Text about an overflow, or about damage of a share's state.
 pub(in crate::watchdog) fn overflow_message(notice: &Notice, share: &ActiveShare) -> String {

@@ -5,7 +5,8 @@ use octavo_guard_abi::state::Damage;
 use octavo_node::ClaimRef;
 
 use super::{
-    ActiveShare, Notice, Response, StateDamage, overflow_message, unknown_functions_finding,
+    ActiveShare, Notice, Response, StateDamage, long_wait_finding, overflow_message,
+    unknown_functions_finding,
 };
 
 #[test]
@@ -54,4 +55,14 @@ fn messages_say_what_happened_and_what_to_do() {
     let news = unknown_functions_finding(&share, &names);
     assert!(news.message.contains("cuA (refused), cuB (let through)"), "{}", news.message);
     assert_eq!((news.reason, news.condition), ("UnknownDriverFunction", None));
+    let waits = long_wait_finding(&share);
+    assert!(
+        waits.message.contains("others use the GPU; `octavo top --shares`"),
+        "{}",
+        waits.message
+    );
+    let last = ActiveShare { class: ShareClass::BestEffort, ..share };
+    let waits = long_wait_finding(&last);
+    assert!(waits.message.contains("only the time that other shares leave"), "{}", waits.message);
+    assert_eq!((waits.reason, waits.condition), ("WaitsForGpuTime", None));
 }
