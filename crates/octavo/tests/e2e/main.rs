@@ -40,6 +40,7 @@ mod scheduler_rules;
 mod shares;
 mod static_mig;
 mod testbed;
+mod time_enforcement;
 mod tour;
 mod translation;
 mod upgrade;

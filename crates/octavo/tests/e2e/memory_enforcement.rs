@@ -31,7 +31,7 @@ const OCTAVO_IN_CONTAINER: &str = "/octavo/octavo";
 const HOLD: [&str; 5] = ["--no-timing", "--hold", "10000", "--output", "json"];
 
 /// A pod with a claim that runs `octavo probe` as its main process.
-fn probe_pod(name: &str, args: &[&str]) -> Value {
+pub(crate) fn probe_pod(name: &str, args: &[&str]) -> Value {
     let command: Vec<&str> =
         [OCTAVO_IN_CONTAINER, "probe"].into_iter().chain(args.iter().copied()).collect();
     with_program(json!({
