@@ -24,7 +24,7 @@ pub enum Kind {
     /// The guard of a process has claimed a slot; `value` is the generation that it found. `text`
     /// may be [`LEASE_PAGE`].
     Hello = 1,
-    /// A function unknown to the guard was called or looked up; `text` is its name, `value` is 1 if
+    /// A function unknown to the guard was called, or a look-up of it was refused; `text` is its name, `value` is 1 if
     /// it was refused.
     Unknown = 2,
     /// The state file was modified from outside. `value` is the kind of damage

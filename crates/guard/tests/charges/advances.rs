@@ -10,6 +10,9 @@ use crate::{call, inside};
 /// Number of threads beside the one that is watched.
 const THREADS: usize = 4;
 
+/// What they do until it ends.
+const TURNS: u32 = 400;
+
 impl Cuda {
     /// Refusals of an allocation that fits exactly, while other threads repeat something.
     fn refusals_beside(&self, bytes: u64, repeat: impl Fn() + Sync) -> u32 {
@@ -23,22 +26,22 @@ impl Cuda {
                     // As on a GPU, and longer than a charge is tried.
                     let delay: libloading::Symbol<'_, unsafe extern "C" fn(u32)> =
                         self.function("octavoDelay\0");
-                    unsafe { delay(1000) };
+                    unsafe { delay(500) };
                     while !is_over.load(Ordering::Relaxed) {
                         repeat();
                         turns.fetch_add(1, Ordering::Relaxed);
                     }
                 });
             }
-            for _ in 0..200 {
-                let before = turns.load(Ordering::Relaxed);
-                assert!(eventually(|| turns.load(Ordering::Relaxed) > before));
+            let is_done = eventually(|| {
                 match self.allocate(bytes) {
                     Ok(address) => assert_eq!(self.free(address), 0),
                     Err(_) => refused += 1,
                 }
-            }
+                turns.load(Ordering::Relaxed) >= TURNS
+            });
             is_over.store(true, Ordering::Relaxed);
+            assert!(is_done);
         });
         refused
     }
