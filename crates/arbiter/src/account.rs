@@ -175,11 +175,13 @@ impl Account {
         self.last_active.map_or(u64::MAX, |active| now.saturating_sub(active))
     }
 
-    /// Whether it has held its turn for a time and run nothing in it, as a process does that is stopped while it waits.
-    pub(crate) fn is_stalled(&self, now: u64, time: u64) -> bool {
-        let Phase::Holding { since } = self.phase else { return false };
-        let ran = self.last_ran.map_or(since, |ran| ran.max(since));
-        !self.is_free && self.activity.running == 0 && now.saturating_sub(ran) >= time
+    /// How long it has held its turn, waited, and run nothing, as a process does that is stopped while it waits.
+    pub(crate) fn stalled(&self, now: u64) -> u64 {
+        let Phase::Holding { since } = self.phase else { return 0 };
+        if self.is_free || self.activity.running > 0 || !self.activity.is_waiting {
+            return 0;
+        }
+        now.saturating_sub(self.last_ran.map_or(since, |ran| ran.max(since)))
     }
 
     /// Whether it has not drained for a time since its turn ended.
@@ -236,7 +238,8 @@ impl Account {
             /// A turn after the limit begins with this much wall time's allowance.
             const REFILL: u64 = 50 * MILLISECOND;
             let most = limit.of(settings.window / 10);
-            self.allowance = self.allowance.saturating_add(limit.of(passed)).min(most);
+            let least = most.saturating_mul(-10);
+            self.allowance = self.allowance.saturating_add(limit.of(passed)).clamp(least, most);
             if self.allowance <= 0 {
                 self.is_throttled = true;
             } else if self.allowance >= limit.of(REFILL).min(most) {

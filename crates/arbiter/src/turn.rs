@@ -81,9 +81,10 @@ impl<K: Ord + Clone> Arbiter<K> {
         for account in self.shares.values_mut() {
             let Phase::Holding { since } = account.phase else { continue };
             let quiet = account.quiet(now);
-            if account.is_stalled(now, settings.quantum(account.terms.class)) {
+            let stalled = account.stalled(now);
+            if stalled >= settings.quantum(account.terms.class) {
                 // It pays for the time in which it kept others waiting, or it would be the next again.
-                account.charge(now - since);
+                account.charge(stalled);
                 account.phase = Phase::Draining { since: now };
                 continue;
             }

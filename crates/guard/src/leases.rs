@@ -191,10 +191,10 @@ impl Leases {
         self.page().is_none_or(LeasePage::is_free)
     }
 
-    /// Waits until this thread may launch into a stream; `None` if the launch is not counted.
-    pub(crate) fn enter(&self, stream: Stream) -> Option<Inside<'_>> {
+    /// Waits until this thread may launch into a stream; `None` if the launch is not counted. Without a stream nothing is marked.
+    pub(crate) fn enter(&self, stream: Option<Stream>) -> Option<Inside<'_>> {
         // What is captured takes no time of the GPU, and a capture that waits would keep other threads from their calls.
-        if stream.is_capturing() {
+        if stream.is_some_and(Stream::is_capturing) {
             return None;
         }
         let mut waiting: Option<Waiting> = None;
@@ -209,10 +209,10 @@ impl Leases {
             {
                 return Some(Inside { leases: self, page });
             }
-            match (&waiting, lease) {
-                (Some(_), _) | (_, Lease::Free) => {}
-                (None, Lease::None) => self.mark_end(page, stream),
-                (None, Lease::Capped(_)) => self.mark(page, stream),
+            match (stream.filter(|_| waiting.is_none()), lease) {
+                (None, _) | (_, Lease::Free) => {}
+                (Some(stream), Lease::None) => self.mark_end(page, stream),
+                (Some(stream), Lease::Capped(_)) => self.mark(page, stream),
             }
             page.inside.fetch_sub(1, Ordering::SeqCst);
             if lease == Lease::Free {
@@ -334,7 +334,7 @@ impl Leases {
     /// Notes that the GPU has reached a mark of a host function.
     pub(crate) fn reached(&self, stream: usize, value: u64) {
         if let Some(mark) = self.page().and_then(|page| page.streams.get(stream)) {
-            mark.completed.store(value, Ordering::Release);
+            mark.completed.fetch_max(value, Ordering::Release);
         }
     }
 }

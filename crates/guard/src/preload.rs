@@ -78,7 +78,16 @@ fn hook_for(dlsym: usize, handle: usize, name: Text<'_>) -> Option<usize> {
     match unknown::on_lookup(CUDA.export_at(address)?, address) {
         Resolution::Kept => None,
         Resolution::Hooked(stub) => Some(stub),
-        Resolution::Refused => Some(0),
+        Resolution::Refused => {
+            // The caller asks `dlerror` why there is no address.
+            let fail: extern "C" fn(usize, *const core::ffi::c_char) -> usize = {
+                // JUSTIFICATION: as above.
+                // SAFETY: as above.
+                unsafe { core::mem::transmute(dlsym) }
+            };
+            fail(handle, c"(refused by Octavo's guard: strictness is Strict)".as_ptr());
+            Some(0)
+        }
     }
 }
 

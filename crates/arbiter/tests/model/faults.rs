@@ -138,3 +138,38 @@ fn a_change_of_class_takes_effect_in_the_next_step() {
     arbiter.step(11 * MILLISECOND, |_| WAITS);
     assert_ne!(arbiter.lease(&"one"), Lease::None);
 }
+
+#[test]
+fn a_long_turn_that_ends_idle_leaves_no_debt() {
+    let critical = Terms { class: octavo_api::config::ShareClass::LatencyCritical, ..NORMAL };
+    let mut arbiter = Arbiter::new(Settings::default(), 0);
+    // A latency-critical share keeps the holder from a free lease, and so from being taken to run.
+    arbiter.set_shares([("critical", critical), ("holder", NORMAL), ("other", NORMAL)]);
+    let idle = Activity { is_waiting: false, ..WAITS };
+    let runs = Activity { running: 1, is_drained: false, ..WAITS };
+    let step = |arbiter: &mut Arbiter<&str>, now, holder, other| {
+        arbiter.step(now, |key| match *key {
+            "holder" => holder,
+            "other" => other,
+            _ => idle,
+        })
+    };
+    step(&mut arbiter, 0, WAITS, idle);
+    for second in 1..60 {
+        step(&mut arbiter, second * SECOND, runs, idle);
+    }
+    for second in 60..63 {
+        step(&mut arbiter, second * SECOND, idle, idle);
+    }
+    step(&mut arbiter, 63 * SECOND, idle, WAITS);
+    // Both want time from now on.
+    let (mut now, mut held) = (63 * SECOND, 0);
+    while now < 68 * SECOND {
+        let of = |key| if arbiter.lease(&key) == Lease::None { WAITS } else { runs };
+        let (holder, other) = (of("holder"), of("other"));
+        let next = step(&mut arbiter, now, holder, other).expect("a share waits");
+        held += if arbiter.lease(&"holder") == Lease::None { 0 } else { next - now };
+        now = next;
+    }
+    assert!(held > 2 * SECOND, "{held} of five seconds");
+}

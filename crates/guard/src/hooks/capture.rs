@@ -42,6 +42,20 @@ hooks! {
         captures::begin(|| real::cuStreamBeginCaptureToGraph_ptsz(stream, graph, after, edges, count, mode))
     }
 
+    /// Begins a capture that updates a graph, since CUDA 13.3.
+    fn cuStreamBeginRecaptureToGraph(
+        stream: Opaque, mode: u32, graph: Opaque, callback: Opaque, data: Opaque,
+    ) -> Status {
+        captures::begin(|| real::cuStreamBeginRecaptureToGraph(stream, mode, graph, callback, data))
+    }
+
+    /// As above, with the per-thread default stream.
+    fn cuStreamBeginRecaptureToGraph_ptsz(
+        stream: Opaque, mode: u32, graph: Opaque, callback: Opaque, data: Opaque,
+    ) -> Status {
+        captures::begin(|| real::cuStreamBeginRecaptureToGraph_ptsz(stream, mode, graph, callback, data))
+    }
+
     /// Ends a capture.
     fn cuStreamEndCapture(stream: Opaque, graph: Out<Opaque>) -> Status {
         captures::end(Stream::legacy(stream), || real::cuStreamEndCapture(stream, graph))

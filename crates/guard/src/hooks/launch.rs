@@ -16,7 +16,7 @@ use crate::tracking::streams::Stream;
 /// Calls the driver once the gate is passed, with a lease where one is needed.
 macro_rules! launch {
     ($stream:expr, $call:expr) => {
-        match enter($stream) {
+        match enter(Some($stream)) {
             Ok(None) => $call,
             Ok(Some(inside)) => {
                 let status = $call;
@@ -138,7 +138,7 @@ hooks! {
 
 /// Passes the gate of the current GPU, waits for a lease where one is needed, and counts the launch.
 #[inline]
-fn enter(stream: Stream) -> Result<Option<Inside<'static>>, Status> {
+fn enter(stream: Option<Stream>) -> Result<Option<Inside<'static>>, Status> {
     let process = process::get()?;
     match process.shares.all() {
         [share] if gate::is_open(share) && share.leases.is_free() => {
@@ -152,7 +152,7 @@ fn enter(stream: Stream) -> Result<Option<Inside<'static>>, Status> {
 /// Passes the gate of the current GPU and waits for a lease, before a launch by a function that the guard does not know. Under
 /// a cap it is not counted.
 pub(crate) fn pass_gate() -> Result<(), Status> {
-    if let Some(inside) = enter(Stream::legacy(0))? {
+    if let Some(inside) = enter(None)? {
         inside.leave_uncounted();
     }
     Ok(())
@@ -162,7 +162,7 @@ pub(crate) fn pass_gate() -> Result<(), Status> {
 #[inline(never)]
 fn enter_slowly(
     process: &'static Process,
-    stream: Stream,
+    stream: Option<Stream>,
 ) -> Result<Option<Inside<'static>>, Status> {
     // A launch without a context fails, and the driver reports why.
     let Ok(device) = devices::current() else { return Ok(None) };

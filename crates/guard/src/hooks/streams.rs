@@ -22,12 +22,12 @@ hooks! {
 
     /// Asks whether the work of a stream has ended.
     fn cuStreamQuery(stream: Opaque) -> Status {
-        around_wait(Stream::legacy(stream), false, || real::cuStreamQuery(stream))
+        around_query(Stream::legacy(stream), || real::cuStreamQuery(stream))
     }
 
     /// As above, with the per-thread default stream.
     fn cuStreamQuery_ptsz(stream: Opaque) -> Status {
-        around_wait(Stream::per_thread(stream), false, || real::cuStreamQuery_ptsz(stream))
+        around_query(Stream::per_thread(stream), || real::cuStreamQuery_ptsz(stream))
     }
 
     /// Waits for the work of a context.
@@ -92,6 +92,13 @@ fn around_wait(stream: Stream, is_all: bool, wait: impl FnOnce() -> Status) -> S
     let status = wait();
     leases.after_wait(status, is_all);
     status
+}
+
+/// Marks a stream before `query`. A mark in a default stream would make it wait for other streams, which the program may open
+/// only afterwards.
+#[inline]
+fn around_query(stream: Stream, query: impl FnOnce() -> Status) -> Status {
+    if stream.is_default() { query() } else { around_wait(stream, false, query) }
 }
 
 fn forget(stream: Opaque) {

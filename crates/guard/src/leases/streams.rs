@@ -142,7 +142,7 @@ impl Streams {
                     break;
                 }
                 if status.is_some_and(|status| !status.is_success()) {
-                    place.launched.fetch_sub(launched - marked, Ordering::SeqCst);
+                    place.take_back(launched - marked);
                 }
             }
             place.is_marking.store(false, Ordering::SeqCst);
@@ -158,30 +158,49 @@ impl Streams {
         if let Some(index) = self.known(stream)
             && self.take(index, stream.key(), DESTROYED)
         {
-            let marked = page.streams[index].marked.load(Ordering::SeqCst);
-            self.places[index].launched.store(marked, Ordering::SeqCst);
+            self.places[index].settle(page.streams[index].marked.load(Ordering::SeqCst));
         }
     }
 
     /// Notes that all work has ended: what has no mark is no longer in flight. Launches that other threads make meanwhile are
-    /// not counted.
+    /// not counted. A place in which a thread writes a mark is left as it is.
     pub(super) fn settle(&self, page: &LeasePage) {
         for (place, mark) in self.places.iter().zip(&page.streams) {
-            let marked = mark.marked.load(Ordering::SeqCst);
-            if place.launched.load(Ordering::Relaxed) > marked {
-                place.launched.store(marked, Ordering::SeqCst);
-            }
+            place.while_unmarked(|| place.settle(mark.marked.load(Ordering::SeqCst)));
         }
     }
 
     /// Gives all places up, whose marks the GPU may never reach. If it does, the last one is the value that is here.
     pub(super) fn forget_all(&self, page: &LeasePage) {
         for (place, mark) in self.places.iter().zip(&page.streams) {
-            let marked = mark.marked.load(Ordering::SeqCst);
-            place.launched.store(marked, Ordering::SeqCst);
-            mark.completed.store(marked, Ordering::SeqCst);
+            place.while_unmarked(|| {
+                let marked = mark.marked.load(Ordering::SeqCst);
+                place.settle(marked);
+                mark.completed.store(marked, Ordering::SeqCst);
+            });
             place.key.store(EMPTY, Ordering::Release);
         }
+    }
+}
+
+impl Place {
+    /// Runs `work` unless a thread writes a mark.
+    fn while_unmarked(&self, work: impl FnOnce()) {
+        if !self.is_marking.swap(true, Ordering::SeqCst) {
+            work();
+            self.is_marking.store(false, Ordering::SeqCst);
+        }
+    }
+
+    /// Forgets the launches after the last mark.
+    fn settle(&self, marked: u64) {
+        self.launched.fetch_min(marked, Ordering::SeqCst);
+    }
+
+    /// Takes launches back that are not in flight.
+    fn take_back(&self, launches: u64) {
+        let less = |launched: u64| Some(launched.saturating_sub(launches));
+        let _ = self.launched.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
     }
 }
 

@@ -93,7 +93,8 @@ impl Process {
         // Memory allocated from now on belongs to the next context, even if the driver reuses the
         // handle.
         self.relabel_memory(handle, ending_label(handle));
-        let status = change();
+        // Pools end with the last context of the GPU. A driver that keeps them says so.
+        let status = pools::change_current(change);
         let Some(primary) = self.primary(device) else { return status };
         if is_active(device) != Some(false) {
             self.relabel_memory(ending_label(handle), handle);
@@ -101,8 +102,6 @@ impl Process {
         }
         self.drop_memory_of(ending_label(handle));
         primary.release();
-        // They end with the last context of the GPU. A driver that keeps them says so.
-        pools::change_current(|| status);
         pools::settle_all(device);
         graph_memory::settle(device);
         // Another thread may have retained it in between and found it charged.
@@ -136,7 +135,7 @@ impl Process {
     pub(crate) fn destroy_context(&self, handle: Opaque, end: impl FnOnce() -> Status) -> Status {
         let entry = self.table.remove(EntryKind::Context, handle as u64);
         self.relabel_memory(handle, ending_label(handle));
-        let status = end();
+        let status = pools::change_current(end);
         if status.is_success() {
             self.drop_memory_of(ending_label(handle));
         } else {

@@ -32,6 +32,11 @@ impl Stream {
         Self { handle, is_per_thread: true }
     }
 
+    /// Whether it is a default stream of the context.
+    pub(crate) fn is_default(self) -> bool {
+        self.handle <= LAST_DEFAULT
+    }
+
     /// A number by which a stream is found again: its handle. A default stream has that of its context, with the thread for a
     /// per-thread one. A later thread may have the number of one that has ended.
     pub(crate) fn key(self) -> u64 {
@@ -39,7 +44,7 @@ impl Stream {
         const PER_THREAD: Opaque = 2;
         /// Set in the numbers of default streams. Addresses of programs do not have it.
         const DEFAULT: u64 = 1 << 63;
-        if self.handle > LAST_DEFAULT {
+        if !self.is_default() {
             return self.handle as u64;
         }
         let mut context = 0;

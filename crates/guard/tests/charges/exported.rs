@@ -57,6 +57,22 @@ fn several_that_were_exported_end_together() {
 }
 
 #[test]
+fn what_is_freed_beside_it_is_not_taken_for_what_another_process_has() {
+    let cuda = inside!(8 * GIB);
+    let address = cuda.reserve(4 * GIB);
+    let plain = cuda.create(2 * GIB, FIRST_GPU).unwrap();
+    let exported = cuda.create(2 * GIB, FIRST_GPU).unwrap();
+    let other = cuda.importing(exported);
+    for (place, handle) in [(address, plain), (address + 2 * GIB, exported)] {
+        assert_eq!(cuda.map(place, 2 * GIB, handle), 0);
+        assert_eq!(cuda.release(handle), 0);
+    }
+    assert_eq!(cuda.unmap(address, 4 * GIB), 0);
+    assert_eq!((cuda.counted(), cuda.used()), (2 * GIB + CONTEXT, 2 * GIB + CONTEXT));
+    drop(other);
+}
+
+#[test]
 fn what_another_process_has_still_stays_counted() {
     let cuda = inside!(4 * GIB);
     let handle = cuda.create(2 * GIB, FIRST_GPU).unwrap();

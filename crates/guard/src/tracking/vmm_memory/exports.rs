@@ -29,6 +29,13 @@ pub(crate) fn export(handle: Handle, work: impl FnOnce() -> Status) -> Status {
     status
 }
 
+/// Whether memory was exported.
+pub(super) fn is_exported(memory: Handle) -> bool {
+    let flags = |entry: &mut Entry| entry.extra[FLAGS_WORD];
+    let flags = super::table().and_then(|table| table.change(EntryKind::Physical, memory, flags));
+    flags.is_some_and(|flags| flags & EXPORTED != 0)
+}
+
 /// The GPU of exported memory without a hold, whose end has to be measured.
 pub(super) fn device_to_measure(entry: &Entry) -> Option<Device> {
     let is_exported = entry.extra[FLAGS_WORD] & EXPORTED != 0 && entry.charge.bytes() > 0;

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use octavo_guard_abi::charge::PHYSICAL_GRANULE;
 
-use super::exports::measured;
+use super::exports::{self, measured};
 use super::{
     Handle, add_alias, begin_release, drop_hold, end_release, hold, memory_of, new_entry, table,
 };
@@ -79,7 +79,8 @@ pub(crate) fn map(
 pub(crate) fn unmap(start: Pointer, bytes: usize, work: impl FnOnce() -> Status) -> Status {
     let Some(table) = table() else { return Status::NO_DEVICE };
     let ticket = next_ticket();
-    let mut device = None;
+    // What is freed beside exported memory may not be taken for it, nor what is freed on another GPU.
+    let (mut device, mut is_mixed) = (None, false);
     for_each_mapping(start, bytes, |at| {
         let (bytes, memory) = table.change(EntryKind::Mapping, at, |entry| {
             let is_first = mark(entry) == 0;
@@ -88,10 +89,17 @@ pub(crate) fn unmap(start: Pointer, bytes: usize, work: impl FnOnce() -> Status)
             }
             (bytes_of(entry), is_first.then_some(entry.extra[MEMORY_WORD]))
         })?;
-        device = memory.and_then(begin_release).or(device);
+        if let Some(memory) = memory {
+            let own = begin_release(memory);
+            is_mixed |= match own {
+                Some(own) => device.is_some_and(|device| own != device),
+                None => !exports::is_exported(memory),
+            };
+            device = own.or(device);
+        }
         Some(bytes)
     });
-    let (status, mut freed) = measured(device, work);
+    let (status, mut freed) = measured(device.filter(|_| !is_mixed), work);
     for_each_mapping(start, bytes, |at| {
         let is_ours = |entry: &Entry| mark(entry) == ticket;
         let mapping = if status.is_success() {
