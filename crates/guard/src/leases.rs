@@ -8,7 +8,7 @@
 //! leave:  count the launch, mark its stream if due, then no longer count as inside
 //! ```
 //!
-//! The agent ends a lease and then reads who is inside. Of a thread and the agent at least one sees the other, so no
+//! The agent ends a lease and then reads how many threads are inside. Of a thread and the agent at least one sees the other, so no
 //! launch goes unnoticed.
 //!
 //! Counters may be wrong: a thread leaves a launch by `longjmp`, or the GPU never reaches a mark of a lost context. So no
@@ -21,6 +21,7 @@
 //! ```text
 //! streams   launches and marks of each stream
 //! marks     how a mark is written: by the GPU, or by a host function
+//! waiting   a thread that waits, and for how long
 //! doorbell  wakes the agent when a thread begins to wait
 //! ```
 
@@ -30,33 +31,18 @@ use octavo_guard_abi::lease_page::{Lease, LeasePage, LeaseWord};
 
 use crate::cuda::Status;
 use crate::platform::sys::file::File;
-use crate::platform::sys::futex::{self, WaitScope};
-use crate::platform::sys::{memory, task};
+use crate::platform::sys::{futex, memory};
 use crate::tracking::streams::Stream;
 
 mod doorbell;
 mod marks;
 mod streams;
+mod waiting;
 
 use doorbell::Doorbell;
 use marks::Marker;
 use streams::Streams;
-
-/// Longest sleep of a waiting thread before it looks at the page again, in milliseconds.
-const MAX_SLEEP_MS: u32 = 20;
-
-/// How long the first thread waits for a lease at least, although the page says that none is needed. An agent that has just
-/// woken moves that time on.
-const MIN_WAIT_MS: u64 = 1_000;
-
-/// Sleep of a thread that waits for room, in microseconds. The GPU wakes no thread when it reaches a mark.
-const ROOM_SLEEP_US: u64 = 50;
-
-/// Looks at the marks before the first sleep.
-const ROOM_SPINS: u32 = 200;
-
-/// Looks at the marks, about 100 milliseconds, after which a thread goes on without room.
-const MAX_ROOM_LOOKS: u32 = ROOM_SPINS + 1_000;
+use waiting::Waiting;
 
 /// The leases of one share in this process, once the agent shares a page. Until then they take no memory.
 #[derive(Debug)]
@@ -224,7 +210,7 @@ impl Leases {
             }
             match lease {
                 Lease::None if self.is_without_agent(waiting) => return None,
-                Lease::None => waiting.for_change(self, word),
+                Lease::None => waiting.for_change(&self.doorbell, word),
                 Lease::Capped(_) | Lease::Free => waiting.for_room(),
             }
         }
@@ -363,68 +349,5 @@ impl Inside<'_> {
             leases.forget_all();
         }
         page.inside.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-/// A thread that waits, counted on its page.
-struct Waiting {
-    page: &'static LeasePage,
-    since_ms: u64,
-    /// Looks for room.
-    looks: u32,
-    is_counted: bool,
-}
-
-impl Waiting {
-    fn begin(page: &'static LeasePage) -> Self {
-        Self { page, since_ms: task::milliseconds(), looks: 0, is_counted: false }
-    }
-
-    /// Counts the thread as one that waits. Returns whether it is the first.
-    fn count(&mut self) -> bool {
-        if self.is_counted {
-            return false;
-        }
-        self.is_counted = true;
-        self.page.waiting.fetch_add(1, Ordering::SeqCst) == 0
-    }
-
-    /// Whether the thread has waited for longer than the page says that the agent may take.
-    fn is_over(&self, opens_at_ms: u64) -> bool {
-        let now = task::milliseconds();
-        self.is_counted && now >= opens_at_ms && now.saturating_sub(self.since_ms) >= MIN_WAIT_MS
-    }
-
-    /// Waits for another lease.
-    fn for_change(&mut self, leases: &Leases, word: LeaseWord) {
-        if self.count() {
-            leases.doorbell.ring();
-        }
-        futex::wait(&self.page.lease, word.0, MAX_SLEEP_MS, WaitScope::Machine);
-    }
-
-    /// Waits for the GPU to reach a mark.
-    fn for_room(&mut self) {
-        self.looks += 1;
-        if self.looks < ROOM_SPINS {
-            core::hint::spin_loop();
-            return;
-        }
-        self.count();
-        futex::sleep_microseconds(ROOM_SLEEP_US);
-    }
-
-    /// Whether the thread has waited for room for long enough. What is in flight may need its launch to end: a kernel that
-    /// waits for another one, or a stream that this thread opens later.
-    fn has_waited_for_room(&self) -> bool {
-        self.looks >= MAX_ROOM_LOOKS
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        if self.is_counted {
-            self.page.waiting.fetch_sub(1, Ordering::SeqCst);
-        }
     }
 }

@@ -321,7 +321,7 @@ pub(super) const PREPARED: &[Reason] = &[
         "WaitsForGpuTime",
         "ResourceClaim: event; Pod: event",
         "The share has waited for its GPU's time for more than 10 s.",
-        "Ask for more `compute`, or move a share to another GPU. `octavo top --shares` shows who has the time.",
+        "Ask for more `compute`, or move a share to another GPU. `octavo top --shares` shows the time of each share.",
     ),
     row(
         "Watched",

@@ -1,4 +1,4 @@
-//! Who waits how long.
+//! How long shares wait.
 
 use octavo_api::config::ShareClass::{BestEffort, LatencyCritical, Normal};
 use octavo_arbiter::Lease;

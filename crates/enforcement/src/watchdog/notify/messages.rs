@@ -20,7 +20,7 @@ pub(in crate::watchdog) fn long_wait_finding(share: &ActiveShare) -> ShareFindin
         (_, None) => "others use the GPU",
     };
     let message = format!(
-        "share {} of {} has waited for GPU time for more than 10 s: {why}; `octavo top --shares` shows who has it. Ask for \
+        "share {} of {} has waited for GPU time for more than 10 s: {why}; `octavo top --shares` shows the time of each share. Ask for \
          more `compute`, or move a share to another GPU",
         share.share_id, share.device
     );

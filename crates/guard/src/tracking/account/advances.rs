@@ -100,7 +100,6 @@ impl Drop for UnderWay<'_> {
 mod tests {
     use core::sync::atomic::AtomicBool;
     use std::thread;
-    use std::time::Duration;
 
     use super::*;
 
@@ -120,7 +119,9 @@ mod tests {
         let under_way = advances.begin();
         thread::scope(|scope| {
             let refused = scope.spawn(|| advances.retry(attempt));
-            thread::sleep(Duration::from_millis(2));
+            while advances.waiting.load(Ordering::SeqCst) == 0 {
+                thread::yield_now();
+            }
             is_charged.store(false, Ordering::SeqCst);
             drop(under_way);
             assert_eq!(refused.join().expect("no panic"), Ok(()));
