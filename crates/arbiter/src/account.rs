@@ -1,8 +1,10 @@
 //! The account of one share: what is due to it, what it used, and what it does now.
 
+use octavo_api::config::ComputePart;
+
+use crate::MILLISECOND;
 use crate::settings::Settings;
-use crate::terms::{Terms, scale};
-use crate::{MILLISECOND, MilliPercent};
+use crate::terms::{Terms, part_of, scale};
 
 /// What the processes of a share do, summed up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -227,7 +229,7 @@ impl Account {
     /// Adds what became due, and what its limit lets it use, in a time that has passed.
     pub(crate) fn credit(&mut self, due: i64, passed: u64, settings: &Settings) {
         let weight = self.terms.weight();
-        let credit_of = |time| scale(time, weight, u64::from(MilliPercent::WHOLE.0));
+        let credit_of = |time| scale(time, weight, u64::from(ComputePart::WHOLE.0));
         let window = i64::try_from(settings.window).unwrap_or(i64::MAX);
         // An idle share gathers less, so that it does not keep others waiting when it returns.
         let most =
@@ -237,12 +239,13 @@ impl Account {
         if let Some(limit) = self.terms.limit {
             /// A turn after the limit begins with this much wall time's allowance.
             const REFILL: u64 = 50 * MILLISECOND;
-            let most = limit.of(settings.window / 10);
+            let most = part_of(limit, settings.window / 10);
             let least = most.saturating_mul(-10);
-            self.allowance = self.allowance.saturating_add(limit.of(passed)).clamp(least, most);
+            self.allowance =
+                self.allowance.saturating_add(part_of(limit, passed)).clamp(least, most);
             if self.allowance <= 0 {
                 self.is_throttled = true;
-            } else if self.allowance >= limit.of(REFILL).min(most) {
+            } else if self.allowance >= part_of(limit, REFILL).min(most) {
                 self.is_throttled = false;
             }
         }

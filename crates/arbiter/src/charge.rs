@@ -1,10 +1,10 @@
 //! Charges: who pays for a time that has passed, and what became due in it.
 
-use octavo_api::config::ShareClass;
+use octavo_api::config::{ComputePart, ShareClass};
 
 use crate::account::{Account, Phase};
 use crate::terms::scale;
-use crate::{Arbiter, MILLISECOND, MilliPercent};
+use crate::{Arbiter, MILLISECOND};
 
 /// Two slices of the driver's own: time in which a share gets on that runs beside another.
 const TWO_SLICES: u64 = 5 * MILLISECOND;
@@ -59,7 +59,7 @@ impl<K: Ord + Clone> Arbiter<K> {
                 && !(has_others && is_best_effort(account))
         };
         let guaranteed: u64 = active().map(|account| u64::from(account.terms.guaranteed().0)).sum();
-        let whole = u64::from(MilliPercent::WHOLE.0);
+        let whole = u64::from(ComputePart::WHOLE.0);
         let left = scale(used, whole.saturating_sub(guaranteed), whole).unsigned_abs();
         let weights: u64 = self
             .shares

@@ -19,7 +19,7 @@
 //! settings  quanta, and the other times
 //! account   balance, allowance and activity of one share
 //! charge    who pays for a time that has passed, and what became due in it
-//! turn      who is next, and when a turn ends
+//! turn      which share is next, and when a turn ends
 //! ```
 //!
 //! All times are in nanoseconds.
@@ -35,9 +35,9 @@ mod turn;
 use std::collections::BTreeMap;
 
 pub use account::{Activity, ShareTime};
+pub use octavo_guard_abi::lease_page::Lease;
 pub use settings::Settings;
-pub use terms::{MilliPercent, Terms};
-pub use turn::Lease;
+pub use terms::Terms;
 
 use account::Account;
 

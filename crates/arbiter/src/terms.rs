@@ -1,32 +1,23 @@
 //! What a share asks of the GPU's time.
 
-use octavo_api::config::ShareClass;
-
-/// Thousandths of a percent of a GPU's time: 100,000 is the whole time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct MilliPercent(pub u32);
+use octavo_api::config::{ComputePart, ShareClass};
 
 /// What a share may have of the GPU's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// The part that it has while it wants it; 0 is a small part of the time that others leave. A best-effort share has
     /// no such part, whatever the number: it is its weight beside other best-effort shares.
-    pub request: MilliPercent,
+    pub request: ComputePart,
     /// The part that it never exceeds, even on an idle GPU. `None` is no limit: such a share is *elastic*. A share
     /// whose limit is its request is *strict*.
-    pub limit: Option<MilliPercent>,
+    pub limit: Option<ComputePart>,
     /// Who goes first.
     pub class: ShareClass,
 }
 
-impl MilliPercent {
-    /// The whole time of a GPU.
-    pub const WHOLE: Self = Self(100_000);
-
-    /// This part of a time.
-    pub(crate) fn of(self, time: u64) -> i64 {
-        scale(time, u64::from(self.0), u64::from(Self::WHOLE.0))
-    }
+/// This part of a time.
+pub(crate) fn part_of(part: ComputePart, time: u64) -> i64 {
+    scale(time, u64::from(part.0), u64::from(ComputePart::WHOLE.0))
 }
 
 /// `time * part / whole`, rounded down; `whole` is not 0.
@@ -45,9 +36,9 @@ impl Terms {
     }
 
     /// The part that is due to it before any time is left for others.
-    pub(crate) fn guaranteed(&self) -> MilliPercent {
+    pub(crate) fn guaranteed(&self) -> ComputePart {
         match self.class {
-            ShareClass::BestEffort => MilliPercent(0),
+            ShareClass::BestEffort => ComputePart(0),
             ShareClass::LatencyCritical | ShareClass::Normal => self.request,
         }
     }

@@ -1,22 +1,12 @@
-//! Turns: who has the next one, and when one ends.
+//! Turns: which share has the next one, and when a turn ends.
 
 use std::cmp::Ordering;
 
 use octavo_api::config::ShareClass;
+use octavo_guard_abi::lease_page::Lease;
 
 use crate::Arbiter;
 use crate::account::{Account, Phase};
-
-/// Whether the processes of a share may launch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lease {
-    /// They may not. What they have launched runs to its end.
-    None,
-    /// They may, each with at most this many launches in flight.
-    Capped(u32),
-    /// They may, and nothing needs to be counted: no other share wants the GPU.
-    Free,
-}
 
 /// Which shares go first, whatever the balances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,14 +1,14 @@
 //! Limits, for a share whose work is seen only now and then: short batches end between two looks.
 
-use octavo_api::config::ShareClass;
-use octavo_arbiter::{Activity, Arbiter, Lease, MILLISECOND, MilliPercent, Settings, Terms};
+use octavo_api::config::{ComputePart, ShareClass};
+use octavo_arbiter::{Activity, Arbiter, Lease, MILLISECOND, Settings, Terms};
 
 /// Runs a share alone for a time. It launches whenever it has a lease. It is seen at its launches in one of `every` looks.
 /// Returns the part of the time in which it had a lease, in percent, and the looks.
 fn lease_part(limit: Option<u32>, every: u64, time: u64) -> (u64, u64) {
     let terms = Terms {
-        request: MilliPercent(30_000),
-        limit: limit.map(MilliPercent),
+        request: ComputePart(30_000),
+        limit: limit.map(ComputePart),
         class: ShareClass::Normal,
     };
     let mut arbiter = Arbiter::new(Settings::default(), 0);
@@ -54,8 +54,8 @@ fn without_a_limit_a_share_alone_is_looked_at_seldom() {
 #[test]
 fn a_share_with_a_limit_that_is_idle_gives_its_lease_back_and_sleeps() {
     let mut arbiter = Arbiter::new(Settings::default(), 0);
-    let limit = Some(MilliPercent(40_000));
-    let terms = Terms { request: MilliPercent(30_000), limit, class: ShareClass::Normal };
+    let limit = Some(ComputePart(40_000));
+    let terms = Terms { request: ComputePart(30_000), limit, class: ShareClass::Normal };
     arbiter.set_shares([((), terms)]);
     let idle = Activity { processes: 1, is_drained: true, ..Activity::default() };
     let mut next = arbiter.step(0, |()| Activity { is_waiting: true, ..idle });

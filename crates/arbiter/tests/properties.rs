@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use octavo_api::config::ShareClass;
-use octavo_arbiter::{Activity, Arbiter, Lease, MilliPercent, Settings, Terms};
+use octavo_api::config::{ComputePart, ShareClass};
+use octavo_arbiter::{Activity, Arbiter, Lease, Settings, Terms};
 use proptest::prelude::*;
 
 fn terms() -> impl Strategy<Value = Terms> {
@@ -12,7 +12,7 @@ fn terms() -> impl Strategy<Value = Terms> {
         Just(ShareClass::Normal),
         Just(ShareClass::BestEffort)
     ];
-    let part = prop_oneof![0..=100_000_u32, Just(0), any::<u32>()].prop_map(MilliPercent);
+    let part = prop_oneof![0..=100_000_u32, Just(0), any::<u32>()].prop_map(ComputePart);
     (part.clone(), proptest::option::of(part), class).prop_map(|(request, limit, class)| Terms {
         request,
         limit,
@@ -96,7 +96,7 @@ proptest! {
         requests in proptest::collection::vec((1_000..50_000_u32, any::<bool>(), any::<bool>()), 2..6),
     ) {
         let share = |(key, (part, is_strict, is_critical)): (usize, &(u32, bool, bool))| {
-            let request = MilliPercent(*part);
+            let request = ComputePart(*part);
             let class =
                 if *is_critical { ShareClass::LatencyCritical } else { ShareClass::Normal };
             (key, Terms { request, limit: is_strict.then_some(request), class })

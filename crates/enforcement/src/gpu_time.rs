@@ -23,7 +23,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Sender};
 
-use octavo_arbiter::{MilliPercent, ShareTime, Terms};
+use octavo_api::config::ComputePart;
+use octavo_arbiter::{ShareTime, Terms};
 use octavo_lease_page::SharedPage;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -46,8 +47,8 @@ impl TimedShare {
     /// A share of a claim. Without a limit it has more than its request while others leave it.
     pub(crate) fn of(share: &ActiveShare) -> Self {
         let name = share.folder.file_name().unwrap_or_default().to_string_lossy();
-        let request = MilliPercent(share.compute_milli_percent);
-        let limit = share.compute_limit.map(MilliPercent);
+        let request = ComputePart(share.compute_milli_percent);
+        let limit = share.compute_limit.map(ComputePart);
         let terms = Terms { request, limit, class: share.class };
         Self { name: name.into_owned(), gpu: share.gpu_uuid.clone(), terms }
     }

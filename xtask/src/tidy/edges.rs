@@ -19,7 +19,7 @@ const ALLOWED: [(&str, &[&str]); 40] = [
     ("term", &[]),
     ("api", &[]),
     ("kubelet-api", &[]),
-    ("arbiter", &["api"]),
+    ("arbiter", &["api", "guard-abi"]),
     ("migration", &["api", "dra"]),
     ("engine", &["dra"]),
     ("sim", &["dra", "engine", "term"]),

@@ -1,9 +1,10 @@
 //! Parts of a GPU's time, as people write them.
 
+use std::fmt;
 use std::str::FromStr;
 
 /// A part of a GPU's time in thousandths of a percent: 100,000 is all of it. Written as `30`, `30%` or `12.5%`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ComputePart(pub u32);
 
 /// A text that is no part of a GPU's time.
@@ -16,6 +17,14 @@ pub struct ComputePartError(String);
 impl ComputePart {
     /// All of a GPU's time.
     pub const WHOLE: Self = Self(100_000);
+}
+
+impl fmt::Display for ComputePart {
+    /// As a percentage with the decimals that it needs: `12.5 %`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = format!("{}.{:03}", self.0 / 1_000, self.0 % 1_000);
+        write!(formatter, "{} %", text.trim_end_matches('0').trim_end_matches('.'))
+    }
 }
 
 impl FromStr for ComputePart {
@@ -45,6 +54,9 @@ mod tests {
             [("30", 30_000), ("30%", 30_000), ("12.5%", 12_500), ("0.125", 125), ("100%", 100_000)]
         {
             assert_eq!(text.parse(), Ok(ComputePart(thousandths)), "{text}");
+        }
+        for (thousandths, text) in [(0, "0 %"), (12_500, "12.5 %"), (100_000, "100 %")] {
+            assert_eq!(ComputePart(thousandths).to_string(), text);
         }
         for text in ["", "%", "-1", "101%", "100.001", "1.2345", "1.", ".5", "1e2", "3 %", "+5"] {
             assert!(text.parse::<ComputePart>().is_err(), "{text}");

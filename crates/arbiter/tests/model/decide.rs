@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use octavo_arbiter::{Activity, Arbiter, Lease, MilliPercent, Settings, Terms};
+use octavo_api::config::ComputePart;
+use octavo_arbiter::{Activity, Arbiter, Lease, Settings, Terms};
 
 /// Gives leases to tenants.
 pub(crate) trait Decide {
@@ -49,7 +50,7 @@ pub(crate) struct Equal(pub(crate) Leases);
 
 impl Decide for Equal {
     fn begin(&mut self, terms: &[Terms]) {
-        let part = MilliPercent(MilliPercent::WHOLE.0 / terms.len() as u32);
+        let part = ComputePart(ComputePart::WHOLE.0 / terms.len() as u32);
         let equal =
             Terms { request: part, limit: None, class: octavo_api::config::ShareClass::Normal };
         self.0.begin(&vec![equal; terms.len()]);

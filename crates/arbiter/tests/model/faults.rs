@@ -1,7 +1,8 @@
 //! Tenants that die, do not stop, or lie.
 
+use octavo_api::config::ComputePart;
 use octavo_api::config::ShareClass::{BestEffort, LatencyCritical};
-use octavo_arbiter::{Activity, Arbiter, Lease, MilliPercent, Settings, Terms};
+use octavo_arbiter::{Activity, Arbiter, Lease, Settings, Terms};
 
 use crate::decide::Leases;
 use crate::machine::{MILLISECOND, Machine, SECOND, Share, Work};
@@ -47,7 +48,7 @@ fn an_endless_kernel_does_not_stop_the_arbiter() {
 }
 
 const NORMAL: Terms = Terms {
-    request: MilliPercent(50_000),
+    request: ComputePart(50_000),
     limit: None,
     class: octavo_api::config::ShareClass::Normal,
 };

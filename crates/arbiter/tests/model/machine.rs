@@ -3,8 +3,8 @@
 //! A tenant does what a guard does: it launches while it has a lease and room under the cap, rings when it waits and
 //! when nothing is left in flight. Durations of kernels are seeded, and hidden from the arbiter.
 
-use octavo_api::config::ShareClass;
-use octavo_arbiter::{Activity, Lease, MilliPercent, Terms};
+use octavo_api::config::{ComputePart, ShareClass};
+use octavo_arbiter::{Activity, Lease, Terms};
 use octavo_fake_gpu::contexts::{ContextId, Contexts};
 
 use crate::decide::Decide;
@@ -43,7 +43,7 @@ pub(crate) struct Share {
 impl Share {
     /// An elastic, normal share with one process that never stops launching kernels of 200 microseconds.
     pub(crate) fn of(percent: u32) -> Self {
-        let request = MilliPercent(percent * 1_000);
+        let request = ComputePart(percent * 1_000);
         let terms = Terms { request, limit: None, class: ShareClass::Normal };
         Self { terms, processes: 1, work: Work::Endless { kernel: 200 * MICROSECOND }, from: 0 }
     }
@@ -51,7 +51,7 @@ impl Share {
     /// The same with a share of an eighth.
     pub(crate) fn eighth() -> Self {
         let mut share = Self::of(12);
-        share.terms.request = MilliPercent(12_500);
+        share.terms.request = ComputePart(12_500);
         share
     }
 

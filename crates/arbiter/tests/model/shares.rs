@@ -103,7 +103,7 @@ fn a_strict_share_stays_below_its_limit_on_an_idle_gpu() {
 #[test]
 fn a_limit_above_the_request_is_kept() {
     let mut limited = Share::of(20);
-    limited.terms.limit = Some(octavo_arbiter::MilliPercent(40_000));
+    limited.terms.limit = Some(octavo_api::config::ComputePart(40_000));
     let idle_until = 5 * SECOND;
     let mut machine = Machine::new(&[limited, Share::of(80).from(idle_until)], Leases::new(), 1);
     machine.run(idle_until);

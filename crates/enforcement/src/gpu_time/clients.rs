@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
 use octavo_arbiter::{Lease, MILLISECOND};
-use octavo_guard_abi::lease_page::{self, Work};
+use octavo_guard_abi::lease_page::Work;
 use octavo_lease_page::SharedPage;
 
 /// How long a page says that a lease is needed, after it was last looked at, in milliseconds. A thread that waits opens it
@@ -59,17 +59,13 @@ impl Client {
         }
         self.freed_until = (self.lease == Lease::Free).then(|| now.saturating_add(UNCOUNTED));
         self.lease = lease;
-        self.page.set(match lease {
-            Lease::None => lease_page::Lease::None,
-            Lease::Capped(cap) => lease_page::Lease::Capped(cap),
-            Lease::Free => lease_page::Lease::Free,
-        });
+        self.page.set(lease);
     }
 
     /// Lets the process launch whenever it wants.
     pub(super) fn release(&mut self) {
         self.lease = Lease::Free;
-        self.page.set(lease_page::Lease::Free);
+        self.page.set(Lease::Free);
     }
 
     fn renew(&self) {

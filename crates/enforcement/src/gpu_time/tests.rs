@@ -8,8 +8,8 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use octavo_api::config::ShareClass;
-use octavo_arbiter::{MilliPercent, Terms};
+use octavo_api::config::{ComputePart, ShareClass};
+use octavo_arbiter::Terms;
 use octavo_guard_abi::lease_page::{Lease, LeasePage, LeaseWord};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
@@ -24,7 +24,7 @@ struct Guard {
 }
 
 fn share(name: &str, gpu: &str, percent: u32) -> TimedShare {
-    let request = MilliPercent(percent * 1_000);
+    let request = ComputePart(percent * 1_000);
     let terms = Terms { request, limit: None, class: ShareClass::Normal };
     TimedShare { name: name.to_owned(), gpu: gpu.to_owned(), terms }
 }

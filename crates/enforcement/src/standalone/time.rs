@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use octavo_api::config::{ComputePart, ShareClass};
-use octavo_arbiter::{MilliPercent, Terms};
+use octavo_arbiter::Terms;
 use octavo_node::files::write_atomically;
 use serde::{Deserialize, Serialize};
 
@@ -87,7 +87,7 @@ impl ShareTimeRequest {
     }
 
     fn timed(&self) -> TimedShare {
-        let (request, limit) = (MilliPercent(self.request), self.limit.map(MilliPercent));
+        let (request, limit) = (ComputePart(self.request), self.limit.map(ComputePart));
         let name = self.folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let terms = Terms { request, limit, class: self.class };
         TimedShare { name, gpu: self.gpu.clone(), terms }
@@ -169,10 +169,7 @@ mod tests {
         let read = ShareTimeRequest::read(root.path()).unwrap();
         assert_eq!(read, share);
         let terms = read.timed().terms;
-        assert_eq!(
-            (terms.request, terms.limit),
-            (MilliPercent(30_000), Some(MilliPercent(50_000)))
-        );
+        assert_eq!((terms.request, terms.limit), (ComputePart(30_000), Some(ComputePart(50_000))));
         assert_eq!((read.timed().name.as_str(), terms.class), ("b", ShareClass::BestEffort));
         assert!(class("fast").is_err());
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
+use octavo_api::config::ComputePart;
 use octavo_api::names::{CAPACITY_COMPUTE, CAPACITY_MEMORY, CAPACITY_SHARES, DRIVER};
 use octavo_dra::Quantity;
 use octavo_gpu::Gpu;
@@ -13,7 +14,7 @@ use crate::config::GpuShares;
 /// A share's memory is counted in these.
 const MEBIBYTE: u64 = 1 << 20;
 /// All of a GPU's time, in thousandths of a percent.
-pub(crate) const FULL_TIME: u32 = 100_000;
+pub(crate) const FULL_TIME: u32 = ComputePart::WHOLE.0;
 
 /// The part of a GPU that the consumed capacities describe, or the error in them. All memory means the whole GPU: no other
 /// container could run beside it. So do all shares of a GPU whose shares are counted.

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
-use octavo_api::config::OverflowPolicy;
+use octavo_api::config::{ComputePart, OverflowPolicy};
 use octavo_api::names;
 use octavo_enforcement::backend::BackendKind;
 use octavo_enforcement::share::{ShareFinding, Status};
@@ -174,11 +174,6 @@ fn enforced(
 /// Whether something holds a share to its part of the GPU's time. `None` if it asks for none, and the node gives no leases.
 fn time_enforced(time: TimeFact, since: jiff::Timestamp) -> Option<Value> {
     let TimeFact { request, limit, has_leases } = time;
-    let percent = |part: u32| {
-        let (whole, thousandths) = (part / 1_000, part % 1_000);
-        let text = format!("{whole}.{thousandths:03}");
-        text.trim_end_matches('0').trim_end_matches('.').to_owned()
-    };
     if !has_leases {
         let asks = request > 0 || limit.is_some();
         let message = "the node does not divide the GPU's time among shares, so the driver does it evenly among \
@@ -189,10 +184,10 @@ fn time_enforced(time: TimeFact, since: jiff::Timestamp) -> Option<Value> {
     }
     let has = match request {
         0 => "the GPU's time that other shares leave".to_owned(),
-        part => format!("{} % of the GPU's time while they want it", percent(part)),
+        part => format!("{} of the GPU's time while they want it", ComputePart(part)),
     };
     let more = match limit {
-        Some(part) => format!(", and never more than {} %", percent(part)),
+        Some(part) => format!(", and never more than {}", ComputePart(part)),
         None if request == 0 => String::new(),
         None => ", and more while others leave it".to_owned(),
     };
