@@ -4,6 +4,7 @@
 //! backend   what a container gets so that it cannot exceed its share: the guard, or the driver's own limits
 //! share     what a share may have, and its files on the host and in containers
 //! gpu_time  gives the processes of shares leases of GPU time
+//! swap      moves memory of shares between the GPU and the host
 //! watchdog  compares the driver's memory counts with the shares, and acts on those that exceed theirs
 //! process   processes of containers: freeze, thaw, kill
 //! release   removes the files of a share at its end
@@ -19,6 +20,7 @@ mod process;
 mod release;
 pub mod share;
 pub mod standalone;
+pub mod swap;
 pub mod watchdog;
 
 pub use release::release_shares;

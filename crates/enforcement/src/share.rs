@@ -38,6 +38,9 @@ pub struct ActiveShare {
     pub folder: PathBuf,
     /// Memory that it may have, in bytes.
     pub memory_bytes: u64,
+    /// Memory that it has whenever it wants, in bytes; the rest it has while others leave it. Less than `memory_bytes`
+    /// only on a node that swaps memory.
+    pub memory_request: u64,
     /// Guaranteed compute time in thousandths of a percent; 0 means no guarantee.
     pub compute_milli_percent: u32,
     /// Compute time that it never exceeds, in thousandths of a percent; `None` means no limit.

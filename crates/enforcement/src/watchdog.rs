@@ -46,6 +46,7 @@ use crate::gpu_time::GpuTime;
 use crate::metrics::EnforcementMetrics;
 use crate::process::proc::Proc;
 use crate::share::{ActiveShare, ShareReports};
+use crate::swap::SwapSettings;
 use consumers::ClaimConsumers;
 use driver_poll::{DriverPoller, PollResult};
 pub use guards::connection_quota::raise_descriptor_limit;
@@ -87,6 +88,8 @@ pub struct WatchedNode {
     pub interval: Duration,
     /// Whether processes have leases of GPU time.
     pub has_time_leases: bool,
+    /// How memory of shares is swapped to the host; `None` if it is not.
+    pub swap: Option<SwapSettings>,
     /// The shares.
     pub shares: watch::Receiver<Arc<[ActiveShare]>>,
     /// Gives the driver that is open now.

@@ -6,12 +6,13 @@
 //!
 //! | written by | fields |
 //! |---|---|
-//! | the agent | [`LeasePage::lease`], [`LeasePage::opens_at_ms`] |
-//! | the guard | [`LeasePage::waiting`], [`LeasePage::inside`], [`StreamMarks::marked`] |
+//! | the agent | [`LeasePage::lease`], [`LeasePage::answered`], [`LeasePage::opens_at_ms`], [`LeasePage::suspended`] |
+//! | the guard | [`LeasePage::waiting`], [`LeasePage::inside`], [`LeasePage::asked`], [`LeasePage::needed_bytes`], |
+//! | | [`LeasePage::unmovable`], [`StreamMarks::marked`] |
 //! | the GPU | [`StreamMarks::completed`] |
 //!
 //! The page divides time among tenants that keep to it. A container may write anything into its page and gains at most
-//! time by it, never memory.
+//! time by it, never memory: the agent gives memory by the share's limits, which no container can write.
 //!
 //! A *mark* is a write that the guard appends to a stream. The GPU executes it once all earlier work of the stream has
 //! ended.
@@ -31,19 +32,36 @@ pub const STREAMS: usize = 64;
 pub struct LeasePage {
     /// A [`LeaseWord`]. Waiting threads wait for it to change (`FUTEX_WAIT`), and the agent wakes them.
     pub lease: AtomicU32,
-    _reserved: AtomicU32,
+    /// The last [`LeasePage::asked`] that the agent has answered. Threads that need memory wait for it to change.
+    pub answered: AtomicU32,
     /// From this time on no lease is needed, in milliseconds of the monotonic clock. The agent moves it on while it
     /// works; so an agent that is gone stops no one.
     pub opens_at_ms: AtomicU64,
-    _agent: [AtomicU64; 6],
+    /// Not 0 while the process's memory is swapped out, or about to be. Then calls that touch the memory wait, as launches
+    /// without a lease do. Their threads wait for it to change.
+    pub suspended: AtomicU32,
+    _agent_word: AtomicU32,
+    _agent: [AtomicU64; 5],
     /// Threads that wait for a lease, or for room under its cap.
     pub waiting: AtomicU32,
     /// Threads that are in a launch: they had a lease when they entered.
     pub inside: AtomicU32,
-    _guard: [AtomicU64; 7],
+    /// Number of requests for memory that other shares have now ([`crate::limits::Live::withheld_bytes`]).
+    pub asked: AtomicU32,
+    /// Why the process's memory cannot be swapped out: flags such as [`MANAGED`]. They are never cleared.
+    pub unmovable: AtomicU32,
+    /// What the last request needs, in bytes.
+    pub needed_bytes: AtomicU64,
+    _guard: [AtomicU64; 5],
     /// Marks by stream, in any order.
     pub streams: [StreamMarks; STREAMS],
 }
+
+/// The process has managed memory.
+pub const MANAGED: u32 = 1;
+
+/// The process shares memory with others: it exported or imported some, or bound some to a multicast object.
+pub const SHARED: u32 = 2;
 
 /// The marks of one stream.
 #[derive(Debug, Default)]
@@ -150,11 +168,16 @@ mod tests {
     fn page() -> LeasePage {
         LeasePage {
             lease: AtomicU32::new(0),
-            _reserved: AtomicU32::new(0),
+            answered: AtomicU32::new(0),
             opens_at_ms: AtomicU64::new(0),
+            suspended: AtomicU32::new(0),
+            _agent_word: AtomicU32::new(0),
             _agent: Default::default(),
             waiting: AtomicU32::new(0),
             inside: AtomicU32::new(0),
+            asked: AtomicU32::new(0),
+            unmovable: AtomicU32::new(0),
+            needed_bytes: AtomicU64::new(0),
             _guard: Default::default(),
             streams: core::array::from_fn(|_| StreamMarks::default()),
         }

@@ -47,6 +47,9 @@ pub struct Live {
     /// Bytes that the driver counts for the share's processes in total; 0 until the agent has
     /// polled the driver.
     pub driver_bytes: AtomicU64,
+    /// Bytes of the limit that other shares have now. The agent lowers it when a guard asks for memory
+    /// ([`crate::lease_page::LeasePage::asked`]) and it can be had.
+    pub withheld_bytes: AtomicU64,
 }
 
 /// Whether the processes of a share may allocate and launch.
@@ -160,6 +163,9 @@ pub const GATE_OFFSET: usize = offset_of!(Limits, live) + offset_of!(Live, gate)
 
 /// Offset of [`Live::untracked_bytes`] and [`Live::driver_bytes`], 16 bytes.
 pub const UNTRACKED_OFFSET: usize = offset_of!(Limits, live) + offset_of!(Live, untracked_bytes);
+
+/// Offset of [`Live::withheld_bytes`], 8 bytes.
+pub const WITHHELD_OFFSET: usize = offset_of!(Limits, live) + offset_of!(Live, withheld_bytes);
 
 /// Offset of the sequence, 4 bytes.
 pub const SEQUENCE_OFFSET: usize = offset_of!(Limits, sequence);

@@ -76,6 +76,7 @@ impl Inner {
                 gpu_uuid: held.uuid.clone(),
                 folder,
                 memory_bytes: share.memory_bytes,
+                memory_request: share.memory_bytes,
                 compute_milli_percent: share.compute_milli_percent,
                 overflow: terms.map(|terms| terms.overflow).unwrap_or_default().max(min_overflow),
                 strictness: terms.map(|terms| terms.strictness).unwrap_or_default(),

@@ -270,6 +270,7 @@ impl NodeAgent {
             cgroup_root: self.config.paths.cgroup_root.clone(),
             interval: self.config.watch_interval.0,
             has_time_leases: self.config.time_enforcement == TimeEnforcement::Leases,
+            swap: None,
             shares: claims.active_shares(),
             driver: Box::new(move || snapshots.borrow().driver.clone()),
         };

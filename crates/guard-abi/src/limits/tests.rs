@@ -35,6 +35,7 @@ fn mapped(file: &[u8; SIZE]) -> Limits {
             epoch: half(live + offset_of!(Live, epoch)),
             untracked_bytes: word(live + offset_of!(Live, untracked_bytes)),
             driver_bytes: word(live + offset_of!(Live, driver_bytes)),
+            withheld_bytes: word(live + offset_of!(Live, withheld_bytes)),
         },
     }
 }

@@ -19,6 +19,7 @@ fn messages_say_what_happened_and_what_to_do() {
         gpu_uuid: "GPU-1".to_owned(),
         folder: PathBuf::from("/run/octavo/shares/u_s-1"),
         memory_bytes: 20 << 30,
+        memory_request: 20 << 30,
         compute_milli_percent: 0,
         compute_limit: None,
         overflow: OverflowPolicy::Freeze,

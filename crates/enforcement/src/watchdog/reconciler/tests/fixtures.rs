@@ -185,6 +185,7 @@ impl Fixture {
             gpu_uuid: GPU.to_owned(),
             folder: self.path(&format!("run/octavo/shares/uid-{name}_s")),
             memory_bytes: mebibytes * MIB,
+            memory_request: mebibytes * MIB,
             compute_milli_percent: 0,
             compute_limit: None,
             overflow,
