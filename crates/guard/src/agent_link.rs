@@ -104,6 +104,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
         for (connection, share) in connections.iter_mut().zip(process.shares.all()) {
             gate::ack_epoch(share);
             connection.poll(share, now);
+            share.leases.show_unmovable(process.unmovable.flags());
         }
         // Names belong to the process: they go to the agent of the first share.
         if let (Some(connection), Some(share)) =

@@ -23,6 +23,7 @@
 //! marks     how a mark is written: by the GPU, or by a host function
 //! waiting   a thread that waits, and for how long
 //! doorbell  wakes the agent when a thread begins to wait
+//! needs     asks for memory that other shares have
 //! ```
 
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -36,11 +37,13 @@ use crate::tracking::streams::Stream;
 
 mod doorbell;
 mod marks;
+mod needs;
 mod streams;
 mod waiting;
 
 use doorbell::Doorbell;
 use marks::Marker;
+use needs::Asker;
 use streams::Streams;
 use waiting::Waiting;
 
@@ -124,6 +127,8 @@ pub(crate) struct Leases {
     marker: Marker,
     /// Wakes the agent.
     doorbell: Doorbell,
+    /// Held by the thread that asks for memory.
+    asker: Asker,
 }
 
 /// A thread that is in a launch.
@@ -144,6 +149,7 @@ impl Leases {
             streams: Streams::new(),
             marker: Marker::new(),
             doorbell: Doorbell::new(),
+            asker: Asker::new(()),
         }
     }
 

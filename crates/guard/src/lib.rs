@@ -63,6 +63,7 @@ mod tracking;
     allow(dead_code, reason = "called only by exports of the shared object")
 )]
 mod unknown;
+mod unmovable;
 
 /// Names of the hooked functions of `libcuda.so.1`. The shared object exports each as
 /// `octavo_hook_<name>`; the one for preloading also under its own name.

@@ -20,6 +20,7 @@ use crate::tracking::account::advances::Advances;
 use crate::tracking::context::Contexts;
 use crate::tracking::table::Table;
 use crate::unknown::Reported;
+use crate::unmovable::Unmovable;
 
 mod fork;
 
@@ -43,6 +44,8 @@ pub(crate) struct Process {
     pub(crate) agent_link: AgentLink,
     /// Unknown functions that were reported.
     pub(crate) reported: Reported,
+    /// Why its memory cannot be moved to the host.
+    pub(crate) unmovable: Unmovable,
 }
 
 const OPEN: u32 = 1;

@@ -2,12 +2,13 @@
 
 use octavo_guard_abi::charge::{ALLOCATION_GRANULE, rounded};
 
-use crate::cuda::{Pointer, Status};
+use crate::cuda::{Opaque, Pointer, Status};
 use crate::platform::ffi::Out;
 use crate::tracking::allocation::{Allocation, free_tracked};
 use crate::tracking::pools;
 use crate::tracking::slabs;
 use crate::tracking::table::EntryKind;
+use crate::unmovable::{note_managed, note_shared};
 
 hooks! {
     CUDA, Status;
@@ -56,10 +57,15 @@ hooks! {
     fn cuMemAllocManaged(pointer: Out<Pointer>, bytes: usize, flags: u32) -> Status {
         allocate(
             bytes as u64,
-            || real::cuMemAllocManaged(pointer, bytes, flags),
+            || note_managed(real::cuMemAllocManaged(pointer, bytes, flags)),
             || Some((pointer.read()?, bytes as u64)),
             freed(pointer, real::cuMemFree_v2),
         )
+    }
+
+    /// Lets other processes map memory.
+    fn cuIpcGetMemHandle(handle: Opaque, pointer: Pointer) -> Status {
+        note_shared(real::cuIpcGetMemHandle(handle, pointer))
     }
 
     /// Frees memory, before CUDA 3.2.

@@ -8,6 +8,7 @@ use crate::tracking::async_free;
 use crate::tracking::pools::{self, Pool, PoolAllocation};
 use crate::tracking::streams::Stream;
 use crate::tracking::table::EntryKind;
+use crate::unmovable::{note_managed, note_shared};
 
 /// First members of `CUmemPoolProps`.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +62,9 @@ hooks! {
     /// Creates a pool.
     fn cuMemPoolCreate(pool: Out<Opaque>, props: In<Props>) -> Status {
         let device = props.read().map_or(Some(0), |props| device_of(props.kind, props.location));
-        record_pool(pool, device, real::cuMemPoolCreate(pool, props))
+        let status = real::cuMemPoolCreate(pool, props);
+        let is_managed = props.read().is_some_and(|props| props.kind == MANAGED);
+        record_pool(pool, device, if is_managed { note_managed(status) } else { status })
     }
 
     /// Destroys a pool. Its allocations outlive it.
@@ -81,7 +84,7 @@ hooks! {
 
     /// Exports a pool to other processes, which may have its memory from then on.
     fn cuMemPoolExportToShareableHandle(shareable: Out<i32>, pool: Opaque, kind: u32, flags: u64) -> Status {
-        let status = real::cuMemPoolExportToShareableHandle(shareable, pool, kind, flags);
+        let status = note_shared(real::cuMemPoolExportToShareableHandle(shareable, pool, kind, flags));
         if status.is_success() {
             Pool(pool).mark_exported();
         }
@@ -90,7 +93,7 @@ hooks! {
 
     /// Imports a pool of another process, which is charged for its memory.
     fn cuMemPoolImportFromShareableHandle(pool: Out<Opaque>, shareable: Opaque, kind: u32, flags: u64) -> Status {
-        record_pool(pool, None, real::cuMemPoolImportFromShareableHandle(pool, shareable, kind, flags))
+        record_pool(pool, None, note_shared(real::cuMemPoolImportFromShareableHandle(pool, shareable, kind, flags)))
     }
 
     /// Returns the current pool of a GPU.

@@ -4,6 +4,7 @@ use crate::cuda::{Device, Location, Opaque, Pointer, Status};
 use crate::devices;
 use crate::platform::ffi::{In, Out};
 use crate::tracking::vmm_memory::{self, Handle, Holder, MulticastPart};
+use crate::unmovable::{note_managed, note_shared};
 
 /// First members of `CUmemAllocationProp`.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +51,11 @@ hooks! {
             Some(prop) => prop.location.device(),
             None => None,
         };
-        let make = || handle_of(handle, real::cuMemCreate(handle, bytes, prop, flags));
+        let is_managed = prop.read().is_some_and(|prop| prop.kind == MANAGED);
+        let make = || {
+            let status = real::cuMemCreate(handle, bytes, prop, flags);
+            handle_of(handle, if is_managed { note_managed(status) } else { status })
+        };
         to_status(vmm_memory::create(bytes, device, make, real::cuMemRelease))
     }
 
@@ -88,20 +93,20 @@ hooks! {
 
     /// Exports memory to other processes.
     fn cuMemExportToShareableHandle(shareable: Out<i32>, handle: Handle, kind: u32, flags: u64) -> Status {
-        vmm_memory::export(handle, || real::cuMemExportToShareableHandle(shareable, handle, kind, flags))
+        vmm_memory::export(handle, || note_shared(real::cuMemExportToShareableHandle(shareable, handle, kind, flags)))
     }
 
     /// Imports memory. The exporting process is charged for it; if that is this process, its charge
     /// stays.
     fn cuMemImportFromShareableHandle(handle: Out<Handle>, shareable: Opaque, kind: u32) -> Status {
-        let work = || handle_of(handle, real::cuMemImportFromShareableHandle(handle, shareable, kind));
+        let work = || handle_of(handle, note_shared(real::cuMemImportFromShareableHandle(handle, shareable, kind)));
         to_status(vmm_memory::import(work))
     }
 
     /// Creates a multicast object, through which the memory of several GPUs is written. It has no
     /// memory itself.
     fn cuMulticastCreate(handle: Out<Handle>, prop: Opaque) -> Status {
-        let make = || handle_of(handle, real::cuMulticastCreate(handle, prop));
+        let make = || handle_of(handle, note_shared(real::cuMulticastCreate(handle, prop)));
         to_status(vmm_memory::create_multicast(make, real::cuMemRelease))
     }
 

@@ -88,7 +88,8 @@ impl SlotTable for Files {
     }
 
     fn limit(&self) -> u64 {
-        self.limits.memory_bytes()
+        let withheld = self.limits.live().withheld_bytes.load(Ordering::SeqCst);
+        self.limits.memory_bytes().saturating_sub(withheld)
     }
 
     fn untracked(&self) -> u64 {
@@ -282,23 +283,36 @@ impl Share {
         self.damage().map(damage_code)
     }
 
-    /// Charges bytes before they are allocated; waits while the share is paused.
+    /// Charges bytes before they are allocated; waits while the share is paused. Memory of the share that others have now is asked
+    /// for.
     #[inline(never)]
     pub(crate) fn charge(&self, bytes: u64) -> Result<(), Status> {
         gate::pass(self)?;
         if self.damage().is_some() {
             return Err(Status::NOT_PERMITTED);
         }
-        let charged =
-            ledger::try_charge(&self.files(), self.index(), bytes, |attempts| self.wait(attempts));
-        if charged.is_err() {
-            return Err(Status::OUT_OF_MEMORY);
+        if self.try_charge(bytes).is_err() {
+            if self.withheld_bytes() == 0 || self.total().saturating_add(bytes) > self.limit() {
+                return Err(Status::OUT_OF_MEMORY);
+            }
+            self.leases.ask_for_memory(bytes);
+            self.try_charge(bytes)?;
         }
         let used = self.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if used > self.slot().peak_bytes.load(Ordering::Relaxed) {
             self.slot().peak_bytes.store(used, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    fn try_charge(&self, bytes: u64) -> Result<(), Status> {
+        ledger::try_charge(&self.files(), self.index(), bytes, |attempts| self.wait(attempts))
+            .map_err(|_| Status::OUT_OF_MEMORY)
+    }
+
+    /// Bytes of the limit that other shares have now.
+    fn withheld_bytes(&self) -> u64 {
+        self.limits.live().withheld_bytes.load(Ordering::Relaxed)
     }
 
     /// Between two attempts: clears slots of dead processes, then lets another process go first.

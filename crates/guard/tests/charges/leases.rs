@@ -17,8 +17,8 @@ use crate::cuda::{Cuda, GIB};
 use crate::{call, inside};
 
 /// The agent of this process, with its page.
-struct Agent {
-    page: SharedPage,
+pub(crate) struct Agent {
+    pub(crate) page: SharedPage,
     doorbell: UnixStream,
     stream: UnixStream,
 }
@@ -26,7 +26,7 @@ struct Agent {
 /// Time in which something must have happened.
 const LIMIT: Duration = Duration::from_secs(30);
 
-fn eventually(mut is_so: impl FnMut() -> bool) -> bool {
+pub(crate) fn eventually(mut is_so: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + LIMIT;
     while !is_so() {
         if Instant::now() > deadline {
@@ -44,7 +44,7 @@ fn milliseconds() -> u64 {
 
 impl Agent {
     /// Listens, and shares a page with this process. It has a lease, which lasts for a minute without the agent.
-    fn with(cuda: &Cuda, lease: Lease) -> Self {
+    pub(crate) fn with(cuda: &Cuda, lease: Lease) -> Self {
         let path = cuda.folder.join("octavo/shares/one/agent.sock");
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(path).expect("a socket");
@@ -79,7 +79,7 @@ impl Agent {
         self.page.words().work()
     }
 
-    fn has_rung(&mut self) -> bool {
+    pub(crate) fn has_rung(&mut self) -> bool {
         matches!(self.doorbell.read(&mut [0; 64]), Ok(1..))
     }
 }
@@ -105,7 +105,7 @@ impl Cuda {
             stream => usize, 0 => usize, 0 => usize))
     }
 
-    fn context(&self) -> usize {
+    pub(crate) fn context(&self) -> usize {
         let mut context = 0_usize;
         assert_eq!(call!(self, cuCtxGetCurrent(&raw mut context => *mut usize)), 0);
         context

@@ -46,6 +46,7 @@ mod cuda;
 
 mod advances;
 mod arrays;
+mod borrowed;
 mod calls;
 mod exported;
 mod exported_pools;
