@@ -21,6 +21,7 @@
 //! ```text
 //! streams   launches and marks of each stream
 //! marks     how a mark is written: by the GPU, or by a host function
+//! suspended waits while the process's memory is swapped out
 //! waiting   a thread that waits, and for how long
 //! doorbell  wakes the agent when a thread begins to wait
 //! needs     asks for memory that other shares have
@@ -39,6 +40,7 @@ mod doorbell;
 mod marks;
 mod needs;
 mod streams;
+mod suspended;
 mod waiting;
 
 use doorbell::Doorbell;
@@ -46,6 +48,8 @@ use marks::Marker;
 use needs::Asker;
 use streams::Streams;
 use waiting::Waiting;
+
+pub(crate) use suspended::wait_while_suspended;
 
 /// The leases of one share in this process, once the agent shares a page. Until then they take no memory.
 #[derive(Debug)]
@@ -174,6 +178,7 @@ impl Leases {
         if let Some(old) = unsafe { old.as_ref() } {
             // Its threads find the new page.
             futex::wake_all(&old.lease);
+            futex::wake_all(&old.suspended);
         }
     }
 
@@ -187,6 +192,7 @@ impl Leases {
     pub(crate) fn enter(&self, stream: Option<Stream>) -> Option<Inside<'_>> {
         // What is captured takes no time of the GPU, and a capture that waits would keep other threads from their calls.
         if stream.is_some_and(Stream::is_capturing) {
+            self.wait_while_suspended();
             return None;
         }
         let mut waiting: Option<Waiting> = None;

@@ -1,9 +1,9 @@
 //! Streams and events, as far as leases need them: what waits for a stream marks it, so that the agent sees when its work
-//! has ended.
+//! has ended. While the process's memory is swapped out, they wait.
 
 use crate::cuda::{Opaque, Status};
 use crate::devices;
-use crate::leases::Leases;
+use crate::leases::{Leases, wait_while_suspended};
 use crate::process;
 use crate::tracking::streams::Stream;
 
@@ -87,6 +87,7 @@ fn leases() -> Option<&'static Leases> {
 /// Marks a stream before `wait`, which may be for all work of the current context.
 #[inline]
 fn around_wait(stream: Stream, is_all: bool, wait: impl FnOnce() -> Status) -> Status {
+    wait_while_suspended();
     let Some(leases) = leases() else { return wait() };
     leases.before_wait(stream);
     let status = wait();
@@ -98,10 +99,16 @@ fn around_wait(stream: Stream, is_all: bool, wait: impl FnOnce() -> Status) -> S
 /// only afterwards.
 #[inline]
 fn around_query(stream: Stream, query: impl FnOnce() -> Status) -> Status {
-    if stream.is_default() { query() } else { around_wait(stream, false, query) }
+    if stream.is_default() {
+        wait_while_suspended();
+        query()
+    } else {
+        around_wait(stream, false, query)
+    }
 }
 
 fn forget(stream: Opaque) {
+    wait_while_suspended();
     let Ok(process) = process::get() else { return };
     // The stream may be of another GPU than the current one.
     for share in process.shares.all() {

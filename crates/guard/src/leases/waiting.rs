@@ -61,6 +61,14 @@ impl Waiting {
         futex::wait(&self.page.lease, word.0, MAX_SLEEP_MS, WaitScope::Machine);
     }
 
+    /// Waits for the process's memory to be back on the GPU, while the word is that of a suspended page.
+    pub(super) fn for_memory(&mut self, doorbell: &Doorbell, suspended: u32) {
+        if self.count() {
+            doorbell.ring();
+        }
+        futex::wait(&self.page.suspended, suspended, MAX_SLEEP_MS, WaitScope::Machine);
+    }
+
     /// Waits for the GPU to reach a mark.
     pub(super) fn for_room(&mut self) {
         self.looks += 1;
