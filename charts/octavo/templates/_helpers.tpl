@@ -98,6 +98,20 @@ shareTmpfs: true
 gpuShares: {{ .Values.agent.gpuShares | toString | quote }}
 memoryEnforcement: {{ .Values.agent.memoryEnforcement | quote }}
 timeEnforcement: {{ .Values.agent.timeEnforcement | quote }}
+memorySwap: {{ .Values.agent.memorySwap | quote }}
+{{- if eq .Values.agent.memorySwap "processes" }}
+{{- if ne .Values.agent.timeEnforcement "leases" }}
+{{- fail "octavo: agent.memorySwap is processes and agent.timeEnforcement is off: a process that was moved waits for its lease; set agent.timeEnforcement to leases" }}
+{{- end }}
+{{- if has .Values.agent.memoryEnforcement (list "driver" "off") }}
+{{- fail (printf "octavo: agent.memorySwap is processes and agent.memoryEnforcement is %s: the guard lends memory; set agent.memoryEnforcement to guard or auto" .Values.agent.memoryEnforcement) }}
+{{- end }}
+{{- else if .Values.agent.swapHostMemory }}
+{{- fail "octavo: agent.swapHostMemory is set and agent.memorySwap is off; set agent.memorySwap to processes, or leave out the amount" }}
+{{- end }}
+{{- with .Values.agent.swapHostMemory }}
+swapHostMemory: {{ . | quote }}
+{{- end }}
 minOverflowPolicy: {{ .Values.agent.minOverflowPolicy }}
 watchInterval: {{ .Values.agent.watchInterval | quote }}
 {{- with .Values.agent.mounts }}

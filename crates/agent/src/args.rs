@@ -11,8 +11,8 @@ use octavo_enforcement::backend::MemoryEnforcement;
 use octavo_node::HostMount;
 
 use crate::config::{
-    DynamicMig, FeatureLabels, GpuShares, ImexFile, MigReset, Mode, NodeFile, Owner,
-    RenamedSetting, TimeEnforcement, WatchInterval,
+    DynamicMig, FeatureLabels, GpuShares, ImexFile, MemorySwap, MigReset, Mode, NodeFile, Owner,
+    RenamedSetting, SwapHostMemory, TimeEnforcement, WatchInterval,
 };
 
 /// Arguments of `octavo agent`.
@@ -181,6 +181,15 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "ENFORCEMENT")]
     time_enforcement: Option<TimeEnforcement>,
 
+    /// How shares with a memoryLimit above their request give memory back that others need: off, which refuses them, or processes,
+    /// which are moved to the host's memory. Needs --time-enforcement leases and the guard [default: off]
+    #[arg(long, value_name = "SWAP")]
+    memory_swap: Option<MemorySwap>,
+
+    /// Memory of the host that swapped processes may take together, as in 256Gi [default: half of it]
+    #[arg(long, value_name = "QUANTITY")]
+    swap_host_memory: Option<SwapHostMemory>,
+
     /// The weakest overflow policy that a share can have: Report, Hold, Freeze or Kill [default: Kill]
     #[arg(long, value_name = "POLICY")]
     min_overflow_policy: Option<OverflowPolicy>,
@@ -285,6 +294,8 @@ impl NodeArgs {
             gpu_shares,
             memory_enforcement,
             time_enforcement,
+            memory_swap,
+            swap_host_memory,
             min_overflow_policy,
             wall: _,
             mounts,
@@ -325,6 +336,8 @@ impl NodeArgs {
             gpu_shares,
             memory_enforcement,
             time_enforcement,
+            memory_swap,
+            swap_host_memory,
             min_overflow_policy,
             wall: None,
             mounts: (!mounts.is_empty()).then_some(mounts),

@@ -73,7 +73,8 @@ pub use reader::{
     AllocatedClaim, AllocatedDevice, Allocation, ClaimReader, KubeReader, ReadError, claim_of,
 };
 pub use report::{
-    Fact, KubeReporter, MigFact, ReportWorker, ReportedDevice, Reporter, SilentReporter, TimeFact,
+    Fact, KubeReporter, MigFact, ReportWorker, ReportedDevice, Reporter, SilentReporter, SwapFact,
+    TimeFact,
 };
 
 /// The claims of a node. Cheap to clone; clones share their state.
@@ -276,6 +277,11 @@ impl Claims {
     /// Takes whether processes with a guard have leases of GPU time, for the conditions of shares.
     pub fn set_has_leases(&self, has_leases: bool) {
         self.inner.set_has_leases(has_leases);
+    }
+
+    /// Takes whether the node moves memory of shares to the host. Otherwise shares with a `memoryLimit` above their request are refused.
+    pub fn set_has_swap(&self, has_swap: bool) {
+        self.inner.set_has_swap(has_swap);
     }
 
     /// Sets the weakest overflow policy that a share can have. A stricter setting applies to prepared shares, too. The

@@ -8,6 +8,7 @@ mod dynamic_mig;
 mod feature_labels;
 mod gpu_shares;
 mod imex;
+mod memory_swap;
 mod mig_reset;
 mod owner;
 mod renamed_setting;
@@ -21,6 +22,7 @@ use octavo_api::config::OverflowPolicy;
 use serde::Deserialize;
 
 use octavo_enforcement::backend::MemoryEnforcement;
+use octavo_enforcement::swap::SwapSettings;
 use octavo_node::files::is_plain_name;
 use octavo_node::{HOOK_PROGRAM, HostMount, NodePaths};
 
@@ -33,6 +35,9 @@ pub use dynamic_mig::{DynamicMig, DynamicMigError, GpuName};
 pub use feature_labels::{FeatureLabels, FeatureLabelsError};
 pub use gpu_shares::{GpuShares, GpuSharesError};
 pub use imex::{Imex, ImexError, ImexFile};
+pub use memory_swap::{
+    MemorySwap, MemorySwapError, SwapConfigError, SwapHostMemory, SwapHostMemoryError,
+};
 pub use mig_reset::{MigReset, MigResetError};
 pub use owner::{Owner, OwnerError};
 pub use renamed_setting::RenamedSetting;
@@ -100,6 +105,10 @@ pub struct NodeFile {
     pub memory_enforcement: Option<MemoryEnforcement>,
     /// How shares are held to their part of a GPU's time. Default `off`.
     pub time_enforcement: Option<TimeEnforcement>,
+    /// How shares with a `memoryLimit` above their request give memory back. Default `off`: they are refused.
+    pub memory_swap: Option<MemorySwap>,
+    /// Memory of the host that swapped processes may take together. Default: half of it.
+    pub swap_host_memory: Option<SwapHostMemory>,
     /// The weakest overflow policy that a share can have. Default `Kill`.
     pub min_overflow_policy: Option<OverflowPolicy>,
     /// The former name of `memoryEnforcement`. Reading it is an error that names the new one.
@@ -151,6 +160,8 @@ pub struct NodeConfig {
     pub memory_enforcement: MemoryEnforcement,
     /// How shares are held to their part of a GPU's time.
     pub time_enforcement: TimeEnforcement,
+    /// How memory of shares is moved to the host; `None`: it is not.
+    pub swap: Option<SwapSettings>,
     /// The weakest overflow policy that a share can have. A share's weaker one has no effect.
     pub min_overflow_policy: OverflowPolicy,
     /// Interval between checks of shares, while there are any.
@@ -219,6 +230,9 @@ pub enum ConfigError {
     /// Settings of a part that is off.
     #[error("migConfigFile or migReset is set and migManager is not true")]
     NoMigManager,
+    /// The settings of swapped memory do not fit together.
+    #[error(transparent)]
+    Swap(#[from] SwapConfigError),
     /// The IMEX settings do not fit together.
     #[error(transparent)]
     Imex(#[from] ImexError),
@@ -285,6 +299,8 @@ impl NodeFile {
             gpu_shares: self.gpu_shares.or(other.gpu_shares),
             memory_enforcement: self.memory_enforcement.or(other.memory_enforcement),
             time_enforcement: self.time_enforcement.or(other.time_enforcement),
+            memory_swap: self.memory_swap.or(other.memory_swap),
+            swap_host_memory: self.swap_host_memory.or(other.swap_host_memory),
             min_overflow_policy: self.min_overflow_policy.or(other.min_overflow_policy),
             wall: self.wall.or(other.wall),
             mounts: self.mounts.or(other.mounts),
@@ -338,6 +354,15 @@ impl NodeFile {
             _ if imex != Imex::default() => return Err(ImexError::NoComputeDomains.into()),
             _ => None,
         };
+        let driver_root_seen = path("driverRootSeen", self.driver_root_seen, &driver_root)?;
+        let memory_enforcement = self.memory_enforcement.unwrap_or_default();
+        let time_enforcement = self.time_enforcement.unwrap_or_default();
+        let swap = memory_swap::complete(
+            (self.memory_swap.unwrap_or_default(), self.swap_host_memory),
+            time_enforcement,
+            memory_enforcement,
+            driver_root_seen.clone(),
+        )?;
         Ok(NodeConfig {
             node_name,
             instance_id,
@@ -351,13 +376,14 @@ impl NodeFile {
             feature_labels: self.feature_labels.unwrap_or_default(),
             mig_manager,
             gpu_shares: self.gpu_shares.unwrap_or_default(),
-            memory_enforcement: self.memory_enforcement.unwrap_or_default(),
-            time_enforcement: self.time_enforcement.unwrap_or_default(),
+            memory_enforcement,
+            time_enforcement,
+            swap,
             min_overflow_policy: self.min_overflow_policy.unwrap_or_default(),
             watch_interval: self.watch_interval.unwrap_or_default(),
             compute_domains,
             paths: NodePaths {
-                driver_root_seen: path("driverRootSeen", self.driver_root_seen, &driver_root)?,
+                driver_root_seen,
                 driver_root,
                 proc_root: path("procRoot", self.proc_root, Path::new("/proc"))?,
                 cgroup_root: path("cgroupRoot", self.cgroup_root, &sys_root.join("fs/cgroup"))?,

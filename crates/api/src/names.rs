@@ -188,6 +188,28 @@ pub const REASON_TIME_NOT_ENFORCED: &str = "TimeNotEnforced";
 /// Reason of an event: a share waits long for its GPU's time.
 pub const REASON_LONG_WAIT: &str = "WaitsForGpuTime";
 
+/// Condition on `claim.status.devices[]` of a share with a `memoryLimit` above its request: whether the agent can move its memory to the
+/// host when other shares need theirs.
+pub const CONDITION_MEMORY_SWAP: &str = "MemorySwap";
+/// Reason of [`CONDITION_MEMORY_SWAP`]: the agent can.
+pub const REASON_SWAPPABLE: &str = "Swappable";
+/// Reason of [`CONDITION_MEMORY_SWAP`] with status `False`: a process of the share has managed memory, which the driver does not move.
+pub const REASON_USES_MANAGED_MEMORY: &str = "UsesManagedMemory";
+/// Reason of [`CONDITION_MEMORY_SWAP`] with status `False`: a process shares memory with others, by IPC or multicast.
+pub const REASON_SHARES_MEMORY: &str = "SharesMemory";
+/// Reason of [`CONDITION_MEMORY_SWAP`] with status `False`, and of an event: the driver refused to move a process.
+pub const REASON_SWAP_FAILED: &str = "SwapFailed";
+/// Reason of [`CONDITION_MEMORY_SWAP`] with status `False`: the host has no memory left for it.
+pub const REASON_NO_HOST_MEMORY: &str = "NoHostMemory";
+/// Reason of [`CONDITION_MEMORY_SWAP`] with status `False`: the driver has no process checkpoints.
+pub const REASON_DRIVER_TOO_OLD: &str = "DriverTooOld";
+/// Reason of [`CONDITION_MEMORY_SWAP`] with status `False`: the node's setting was turned off after the share was prepared.
+pub const REASON_SWAP_OFF: &str = "SwapOff";
+/// Reason of an event: processes of a share were moved to the host's memory.
+pub const REASON_SWAPPED_OUT: &str = "SwappedOut";
+/// Reason of an event: processes of a share are on the GPU again.
+pub const REASON_SWAPPED_IN: &str = "SwappedIn";
+
 /// Condition on `claim.status.devices[]` of a share: whether its containers exceeded the share's memory.
 pub const CONDITION_OVERFLOW: &str = "MemoryOverflow";
 

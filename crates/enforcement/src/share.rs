@@ -7,7 +7,10 @@ pub(crate) mod mount;
 use std::path::PathBuf;
 
 use octavo_api::config::{OverflowPolicy, ShareClass, Strictness};
-use octavo_api::names::{CONDITION_ENFORCED, CONDITION_OVERFLOW, REASON_WATCHED};
+use octavo_api::names::{
+    CONDITION_ENFORCED, CONDITION_MEMORY_SWAP, CONDITION_OVERFLOW, REASON_SWAPPED_IN,
+    REASON_SWAPPED_OUT, REASON_WATCHED,
+};
 use octavo_node::ClaimRef;
 
 use crate::backend::BackendKind;
@@ -87,11 +90,17 @@ pub enum Status {
 }
 
 impl ShareFinding {
-    /// Whether all is well again.
+    /// Whether it is no warning: all is well again, or memory was moved as it should be.
     pub fn is_good(&self) -> bool {
+        self.is_recovery() || [REASON_SWAPPED_OUT, REASON_SWAPPED_IN].contains(&self.reason)
+    }
+
+    /// Whether all is well again. The claim's condition shows that, so the claim has no event of it.
+    pub fn is_recovery(&self) -> bool {
         let is_good = |condition| {
             condition == (CONDITION_OVERFLOW, Status::False)
                 || condition == (CONDITION_ENFORCED, Status::True)
+                || condition == (CONDITION_MEMORY_SWAP, Status::True)
         };
         self.condition.is_some_and(is_good) || self.reason == REASON_WATCHED
     }

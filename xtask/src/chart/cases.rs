@@ -22,7 +22,7 @@ pub(super) struct Refused {
 }
 
 /// Typos, wrong types and values that would only fail on the node.
-pub(super) const REFUSED: [Refused; 56] = [
+pub(super) const REFUSED: [Refused; 59] = [
     set("agnet.enabled=true", "additional properties 'agnet' not allowed"),
     set("agent.tolerations[0].kye=x", "additional properties 'kye' not allowed"),
     set("imagePullSecrets[0]=x", "'/imagePullSecrets/0': got string, want object"),
@@ -64,6 +64,9 @@ pub(super) const REFUSED: [Refused; 56] = [
     set("scheduler.name=My Scheduler", "'/scheduler/name': 'My Scheduler' does not match"),
     set("scheduler.resorces.cpu=1", "additional properties 'resorces' not allowed"),
     set("serviceAccount.name=Octavo", "'/serviceAccount/name': 'Octavo' does not match"),
+    set("agent.memorySwap=processes", "set agent.timeEnforcement to leases"),
+    set("agent.swapHostMemory=1Gi", "agent.memorySwap is off"),
+    set("agent.swapHostMemory=much", "'/agent/swapHostMemory'"),
     set("agent.wall=guard", "agent.wall is now agent.memoryEnforcement"),
     set("agent.devRoot=/", "agent.devRoot is gone"),
     set("agent.privileged=true", "agent.privileged is gone"),
@@ -239,8 +242,10 @@ devicePlugin:
 cgroupRoot: /host/sys/fs/cgroup
 shareTmpfs: true
 gpuShares: \"4\"
-memoryEnforcement: \"off\"
+memoryEnforcement: \"guard\"
 timeEnforcement: \"leases\"
+memorySwap: \"processes\"
+swapHostMemory: \"256Gi\"
 minOverflowPolicy: Hold
 watchInterval: \"1s\"
 mounts: [{\"containerPath\":\"/opt/tools\",\"hostPath\":\"/opt/tools\",\"readOnly\":false}]

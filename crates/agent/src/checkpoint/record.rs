@@ -11,7 +11,9 @@ use crate::cdi::cdi_id;
 use crate::node::PreparedDevice;
 
 /// Newest version of the format. Readers reject newer versions.
-const VERSION: u64 = 6;
+const VERSION: u64 = 7;
+/// The version before limits of memory above the request.
+const SIXTH_VERSION: u64 = 6;
 /// The version before limits of time.
 const FIFTH_VERSION: u64 = 5;
 /// The version before time slices and MPS.
@@ -139,6 +141,9 @@ pub(crate) struct HeldTerms {
     /// Compute time that the share never exceeds, in thousandths of a percent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) compute_limit: Option<u32>,
+    /// Memory that the share may have while others leave it, in bytes. Absent: its own memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) memory_limit: Option<u64>,
     /// Identifies this version of the share's files.
     pub(crate) generation: u64,
 }
@@ -213,6 +218,11 @@ impl HeldDevice {
         }
     }
 
+    /// Memory that a share may have while others leave it, in bytes, if that is more than its own.
+    pub(crate) fn memory_limit(&self) -> Option<u64> {
+        self.terms?.memory_limit
+    }
+
     /// The device as reported to the kubelet.
     pub(crate) fn prepared(&self) -> PreparedDevice {
         PreparedDevice {
@@ -248,9 +258,12 @@ impl Checkpointed for Record {
             && self.prepared_at.is_none()
             && self.devices.iter().all(is_plain);
         let is_unlimited = |device: &HeldDevice| matches!(device.kind, HeldKind::Share(share) if share.is_unlimited());
-        if self.devices.iter().any(|it| it.terms.is_some_and(|terms| terms.compute_limit.is_some()))
-        {
+        let mut terms = self.devices.iter().filter_map(|device| device.terms);
+        if terms.clone().any(|terms| terms.memory_limit.is_some()) {
             return VERSION;
+        }
+        if terms.any(|terms| terms.compute_limit.is_some()) {
+            return SIXTH_VERSION;
         }
         // An earlier agent would read no memory as a limit.
         if self.has_sharing() || self.devices.iter().any(is_unlimited) {

@@ -92,6 +92,7 @@ fn a_share_that_something_holds_needs_the_third_version() {
         strictness: Strictness::Strict,
         class: ShareClass::BestEffort,
         compute_limit: None,
+        memory_limit: None,
         generation: u64::MAX,
     });
     let text = encode(&held);
@@ -117,7 +118,7 @@ fn nodes_of_a_class_need_the_fourth_version() {
 }
 
 #[test]
-fn a_limit_of_time_needs_the_sixth_version() {
+fn a_limit_of_time_needs_the_sixth_version_and_one_of_memory_the_seventh() {
     let share = HeldShare { memory_bytes: 20 << 30, compute_milli_percent: 25_000 };
     let mut held = record("u", "boot");
     held.devices[0].kind = HeldKind::Share(share);
@@ -127,11 +128,19 @@ fn a_limit_of_time_needs_the_sixth_version() {
         strictness: Strictness::Lenient,
         class: ShareClass::Normal,
         compute_limit: Some(50_000),
+        memory_limit: None,
         generation: 1,
     });
     let text = encode(&held);
     assert!(text.starts_with("{\"version\":6,"), "{text}");
     assert!(text.contains("\"computeLimit\":50000"), "{text}");
+    assert_eq!(decode(text.as_bytes(), "u"), Ok(held.clone()));
+
+    let terms = held.devices[0].terms.as_mut().expect("has some");
+    (terms.compute_limit, terms.memory_limit) = (None, Some(40 << 30));
+    let text = encode(&held);
+    assert!(text.starts_with("{\"version\":7,"), "{text}");
+    assert!(text.contains("\"memoryLimit\":42949672960"), "{text}");
     assert_eq!(decode(text.as_bytes(), "u"), Ok(held));
 }
 
@@ -174,7 +183,7 @@ fn no_change_of_one_byte_goes_unseen() {
         Err(Damage::Changed),
         "under another name"
     );
-    let future = text.replace("\"version\":1", "\"version\":7");
+    let future = text.replace("\"version\":1", "\"version\":8");
     assert_eq!(decode::<Record>(future.as_bytes(), "u"), Err(Damage::FutureVersion));
 }
 

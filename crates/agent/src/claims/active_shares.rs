@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use octavo_api::names::CONDITION_ENFORCED;
+use octavo_api::names::{CONDITION_ENFORCED, CONDITION_MEMORY_SWAP};
 use octavo_enforcement::share::{ActiveShare, ShareFinding, ShareReports, Status, share_folder};
+use octavo_kube_io::events::EventType;
 use tokio::sync::watch;
 
 use super::claim_holds::ClaimHold;
@@ -75,7 +76,7 @@ impl Inner {
                 share_id,
                 gpu_uuid: held.uuid.clone(),
                 folder,
-                memory_bytes: share.memory_bytes,
+                memory_bytes: held.memory_limit().unwrap_or(share.memory_bytes),
                 memory_request: share.memory_bytes,
                 compute_milli_percent: share.compute_milli_percent,
                 overflow: terms.map(|terms| terms.overflow).unwrap_or_default().max(min_overflow),
@@ -96,9 +97,10 @@ impl Inner {
             return;
         }
         drop(shares);
-        // Recovery is no warning; the condition shows it.
-        if has_event && !finding.is_good() {
-            self.reporter.found(&hold.record.claim, finding.reason, &finding.message);
+        // The condition shows recovery.
+        if has_event && !finding.is_recovery() {
+            let kind = if finding.is_good() { EventType::Normal } else { EventType::Warning };
+            self.reporter.found(&hold.record.claim, kind, finding.reason, &finding.message);
         }
         if let Some((kind, _)) = finding.condition {
             self.active.remember((uid.to_owned(), share_id.to_owned()), kind, finding);
@@ -126,10 +128,11 @@ impl Inner {
     ) -> Vec<ReportedDevice> {
         let mut devices = ReportedDevice::held(record, missing);
         let (min_overflow, has_leases) = (self.min_overflow(), self.has_leases());
+        let has_swap = self.has_swap();
         for device in &mut devices {
             let Some(share_id) = &device.share_id else { continue };
             let found = self.active.of(&record.claim.uid, share_id);
-            device.set_findings(found, min_overflow, has_leases);
+            device.set_findings(found, min_overflow, has_leases, has_swap);
         }
         devices
     }
@@ -152,8 +155,9 @@ impl ActiveShares {
         if kind == CONDITION_ENFORCED && is_known(Status::False) {
             return;
         }
-        if finding.condition == Some((CONDITION_ENFORCED, Status::True)) {
-            // The backend's own condition reports this.
+        let own = [CONDITION_ENFORCED, CONDITION_MEMORY_SWAP].map(|kind| (kind, Status::True));
+        if finding.condition.is_some_and(|condition| own.contains(&condition)) {
+            // The condition from the record reports this.
             found.retain(|(known, _)| known.condition.is_none_or(|(known, _)| known != kind));
             return;
         }

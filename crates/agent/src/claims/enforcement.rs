@@ -11,6 +11,10 @@ use octavo_enforcement::share::{generation, share_folder};
 use super::{Devices, Inner};
 use crate::checkpoint::{HeldDevice, HeldKind, HeldTerms, Record};
 
+/// Why a share with a limit of memory above its request is refused.
+const NO_SWAP: &str = "its memoryLimit is above the memory that it asks for, and the node does not lend memory: \
+     remove memoryLimit, or set `memorySwap: processes` of the agent, which needs the guard as the backend";
+
 /// Inputs for choosing the backend.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct EnforcementOptions {
@@ -19,6 +23,8 @@ pub(super) struct EnforcementOptions {
     min_overflow: OverflowPolicy,
     /// Whether processes with a guard have leases of GPU time.
     has_leases: bool,
+    /// Whether the node moves memory of shares to the host.
+    has_swap: bool,
     /// Whether the driver supports memory limits; `None` until it was opened.
     has_limits: Option<bool>,
 }
@@ -56,6 +62,21 @@ impl Inner {
         self.enforcement.lock().unwrap_or_else(PoisonError::into_inner).has_leases
     }
 
+    /// Takes whether the node moves memory of shares to the host.
+    pub(super) fn set_has_swap(&self, has_swap: bool) {
+        let mut options = self.enforcement.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = std::mem::replace(&mut options.has_swap, has_swap);
+        drop(options);
+        if old != has_swap {
+            self.report_prepared();
+        }
+    }
+
+    /// Whether the node moves memory of shares to the host.
+    pub(super) fn has_swap(&self) -> bool {
+        self.enforcement.lock().unwrap_or_else(PoisonError::into_inner).has_swap
+    }
+
     /// The weakest overflow policy that a share can have.
     pub(super) fn min_overflow(&self) -> OverflowPolicy {
         self.enforcement.lock().unwrap_or_else(PoisonError::into_inner).min_overflow
@@ -81,8 +102,9 @@ impl Inner {
             HeldKind::Whole | HeldKind::Mig(_) => false,
         };
         let shares = record.devices.iter_mut();
-        let mut shares = shares.filter(|held| held.terms.is_some() && is_limited(held)).peekable();
-        let Some(first) = shares.peek() else { return Ok(devices) };
+        let mut shares: Vec<_> =
+            shares.filter(|held| held.terms.is_some() && is_limited(held)).collect();
+        let Some(first) = shares.first() else { return Ok(devices) };
         let refused = |problem| Refusal::EnforcementNotReady {
             device: first.device.clone(),
             problem,
@@ -91,12 +113,16 @@ impl Inner {
         let options = *self.enforcement.lock().unwrap_or_else(PoisonError::into_inner);
         let kind = backend::choose(options.setting, options.has_limits, &self.paths.cgroup_root);
         let kind = kind.map_err(refused)?;
+        let may_swap = options.has_swap && kind == BackendKind::Guard;
+        if !may_swap && shares.iter().any(|held| held.memory_limit().is_some()) {
+            return Err(refused(NO_SWAP.to_owned()));
+        }
         let devices = match devices.backends.of(kind) {
             Ok(_) => devices,
             Err(_) => self.refresh_driver_files(&devices),
         };
         devices.backends.of(kind).map_err(refused)?;
-        for held in shares {
+        for held in &mut shares {
             let Some(share_id) = held.share_id.as_deref() else { continue };
             let folder = share_folder(&uid, share_id).on_host(&self.paths.run_root);
             if let Some(terms) = &mut held.terms {
@@ -155,6 +181,7 @@ pub(super) fn undecided(config: GpuShareConfig) -> HeldTerms {
         strictness: config.strictness.unwrap_or_default(),
         class: config.class.unwrap_or_default(),
         compute_limit: config.compute_limit.map(|limit| limit.0),
+        memory_limit: None,
         generation: 0,
     }
 }

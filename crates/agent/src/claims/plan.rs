@@ -4,7 +4,8 @@ mod amounts;
 mod sharing;
 
 use octavo_api::config::{
-    ConfigMismatch, DeviceNodesConfig, DeviceType, decode_entries, device_nodes_for, for_share,
+    ConfigMismatch, DeviceNodesConfig, DeviceType, GpuShareConfig, decode_entries,
+    device_nodes_for, for_share,
 };
 use octavo_api::{Refusal, names};
 use octavo_dra::Quantity;
@@ -17,7 +18,9 @@ pub(super) use sharing::daemon_prefix;
 use super::enforcement::undecided;
 use super::{AllocatedClaim, AllocatedDevice, Allocation, DeviceKind, Devices};
 use crate::cdi::cdi_id;
-use crate::checkpoint::{HeldDevice, HeldKind, HeldMig, MadeMig, Record, RecordState};
+use crate::checkpoint::{
+    HeldDevice, HeldKind, HeldMig, HeldShare, HeldTerms, MadeMig, Record, RecordState,
+};
 use crate::gpu_mode::whole_instance;
 
 /// The record of a claim on this node. A claim with dynamic instances is not prepared yet, and the backend of shares is
@@ -52,15 +55,12 @@ pub(super) fn plan(
         device.extra_nodes = device_nodes_for(&configs, &result.request);
         if let HeldKind::Share(share) = device.kind {
             let config = for_share(&configs, &result.request).map_err(mismatched)?;
-            if config.compute_limit.is_some_and(|limit| limit.0 < share.compute_milli_percent) {
-                return Err(Refusal::InvalidShare {
-                    request: result.request.clone(),
-                    device: result.device.clone(),
-                    problem: "its computeLimit is less than the compute that it asks for"
-                        .to_owned(),
-                });
-            }
-            device.terms = Some(undecided(config));
+            let terms = share_terms(config, share, devices, &result.device);
+            device.terms = Some(terms.map_err(|problem| Refusal::InvalidShare {
+                request: result.request.clone(),
+                device: result.device.clone(),
+                problem: problem.to_owned(),
+            })?);
         }
         Ok(device)
     });
@@ -75,6 +75,25 @@ pub(super) fn plan(
     let is_preparing = record.has_sharing() || record.dynamic_mig().next().is_some();
     let state = if is_preparing { RecordState::Preparing } else { RecordState::Prepared };
     Ok(Record { state, ..record })
+}
+
+/// The terms of a share by its config, or the error in that.
+fn share_terms(
+    config: GpuShareConfig,
+    share: HeldShare,
+    devices: &Devices,
+    device: &str,
+) -> Result<HeldTerms, &'static str> {
+    if config.compute_limit.is_some_and(|limit| limit.0 < share.compute_milli_percent) {
+        return Err("its computeLimit is less than the compute that it asks for");
+    }
+    let memory_limit = match devices.by_name.get(device).map(|device| &device.kind) {
+        Some(DeviceKind::Gpu { memory_bytes, reserved_bytes, .. }) => {
+            amounts::memory_limit(config.memory_limit, share, *memory_bytes, *reserved_bytes)?
+        }
+        _ => None,
+    };
+    Ok(HeldTerms { memory_limit, ..undecided(config) })
 }
 
 /// The type of a device for configs. A share of all of a GPU is one for them, too: the config of a share is valid there.

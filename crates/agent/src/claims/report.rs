@@ -18,6 +18,7 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use octavo_api::config::OverflowPolicy;
 use octavo_api::{Refusal, names};
+use octavo_kube_io::events::EventType;
 use octavo_node::ClaimRef;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TryRecvError;
@@ -28,7 +29,7 @@ use octavo_enforcement::share::ShareFinding;
 use super::AllocatedDevice;
 use crate::checkpoint::Record;
 use pending::Pending;
-pub use pending::{Fact, MigFact, TimeFact};
+pub use pending::{Fact, MigFact, SwapFact, TimeFact};
 use status::{event_of, status_of};
 
 /// An identical refusal of a claim is reported once per interval, however often the kubelet retries.
@@ -53,7 +54,7 @@ pub trait Reporter: Send + Sync {
     fn prepared(&self, claim: &ClaimRef, devices: &[ReportedDevice]);
 
     /// A finding about a claim's containers at run time.
-    fn found(&self, claim: &ClaimRef, reason: &'static str, message: &str);
+    fn found(&self, claim: &ClaimRef, kind: EventType, reason: &'static str, message: &str);
 
     /// A claim was released: its status needs no more updates.
     fn released(&self, uid: &str);
@@ -97,10 +98,10 @@ pub struct ReportWorker {
 struct Report {
     claim: ClaimRef,
     devices: Vec<ReportedDevice>,
-    /// Reason and message of a refusal; `None` withdraws earlier reports and writes the devices' facts.
+    /// Reason and message of a refusal or finding; `None` withdraws earlier reports and writes the devices' facts.
     refusal: Option<(&'static str, String)>,
-    /// Action of the event.
-    action: &'static str,
+    /// Type and action of the event.
+    event: (EventType, &'static str),
 }
 
 /// Recent reports, against repetition.
@@ -128,15 +129,19 @@ impl ReportedDevice {
     }
 
     /// Sets the findings about a share, the policy that applies to it on a node with this weakest one, and whether the node
-    /// gives leases of GPU time.
+    /// gives leases of GPU time and moves memory to the host.
     pub(super) fn set_findings(
         &mut self,
         found: Vec<(ShareFinding, i64)>,
         min_overflow: OverflowPolicy,
         has_leases: bool,
+        has_swap: bool,
     ) {
-        if let Some(Fact::Share { backend, findings, overflow, time, .. }) = &mut self.fact {
+        if let Some(Fact::Share { backend, findings, overflow, time, swap, .. }) = &mut self.fact {
             *findings = found;
+            if let Some(swap) = swap {
+                swap.has_swap = has_swap;
+            }
             time.has_leases = has_leases && *backend == Some(BackendKind::Guard);
             *overflow = overflow.map(|policy| policy.max(min_overflow));
         }
@@ -164,7 +169,7 @@ impl Reporter for SilentReporter {
 
     fn prepared(&self, _: &ClaimRef, _: &[ReportedDevice]) {}
 
-    fn found(&self, _: &ClaimRef, _: &'static str, _: &str) {}
+    fn found(&self, _: &ClaimRef, _: EventType, _: &'static str, _: &str) {}
 
     fn released(&self, _: &str) {}
 }
@@ -191,20 +196,22 @@ impl Reporter for KubeReporter {
         if is_reportable(refusal) {
             // The former status no longer applies.
             self.pending.remove(&claim.uid);
-            let (refusal, action) = (Some((refusal.reason(), refusal.to_string())), PREPARE);
-            self.send(Report { claim: claim.clone(), devices: devices.to_vec(), refusal, action });
+            let refusal = Some((refusal.reason(), refusal.to_string()));
+            let (claim, devices) = (claim.clone(), devices.to_vec());
+            self.send(Report { claim, devices, refusal, event: (EventType::Warning, PREPARE) });
         }
     }
 
-    fn found(&self, claim: &ClaimRef, reason: &'static str, message: &str) {
+    fn found(&self, claim: &ClaimRef, kind: EventType, reason: &'static str, message: &str) {
         // Without devices no condition is written, only the event.
-        let (refusal, action) = (Some((reason, message.to_owned())), WATCH);
-        self.send(Report { claim: claim.clone(), devices: Vec::new(), refusal, action });
+        let (refusal, event) = (Some((reason, message.to_owned())), (kind, WATCH));
+        self.send(Report { claim: claim.clone(), devices: Vec::new(), refusal, event });
     }
 
     fn prepared(&self, claim: &ClaimRef, devices: &[ReportedDevice]) {
         let (claim, devices) = (claim.clone(), devices.to_vec());
-        self.pending.put(Report { claim, devices, refusal: None, action: PREPARE });
+        let event = (EventType::Normal, PREPARE);
+        self.pending.put(Report { claim, devices, refusal: None, event });
     }
 
     fn released(&self, uid: &str) {
@@ -310,7 +317,7 @@ impl ReportWorker {
         let claim = &report.claim;
         if let Some((reason, message)) = &report.refusal {
             let api = Api::<Event>::namespaced(self.client.clone(), &claim.namespace);
-            let event = event_of(claim, &self.node, report.action, reason, message);
+            let event = event_of(claim, &self.node, report.event, reason, message);
             api.create(&PostParams::default(), &event).await?;
         }
         Ok(())

@@ -27,7 +27,8 @@ pub(super) fn write(
             pool: &part.held.pool,
             gpu_uuid: &part.gpu.uuid,
             gpu_minor: part.minor,
-            memory_bytes: amounts.memory_bytes,
+            memory_bytes: part.held.memory_limit().unwrap_or(amounts.memory_bytes),
+            memory_request: amounts.memory_bytes,
             compute_milli_percent: amounts.compute_milli_percent,
             guarded: part.held.terms.map(|terms| GuardedShare {
                 generation: terms.generation,

@@ -120,3 +120,17 @@ fn enforcement_and_mounts_can_be_configured() {
         assert!(text.parse::<HostMount>().is_err(), "{text}");
     }
 }
+
+#[test]
+fn memory_is_swapped_only_with_leases_and_the_guard() {
+    let complete = |text: &str| {
+        let text = format!("nodeName: a\ndriverRootSeen: /driver-root\n{text}");
+        NodeFile::parse(&text).unwrap().complete()
+    };
+    assert_eq!(complete("").unwrap().swap, None);
+    let on = "memorySwap: processes\nswapHostMemory: 64Gi\n";
+    let error = complete(on).unwrap_err().to_string();
+    assert!(error.contains("timeEnforcement to leases"), "{error}");
+    let swap = complete(&format!("{on}timeEnforcement: leases\n")).unwrap().swap.unwrap();
+    assert_eq!((swap.host_bytes, swap.driver_root), (Some(64 << 30), "/driver-root".into()));
+}

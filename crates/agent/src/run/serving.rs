@@ -136,6 +136,7 @@ impl NodeAgent {
         claims.set_memory_enforcement(self.config.memory_enforcement);
         claims.set_min_overflow(self.config.min_overflow_policy);
         claims.set_has_leases(self.config.time_enforcement == TimeEnforcement::Leases);
+        claims.set_has_swap(self.config.swap.is_some());
         claims.count(node, &self.shared.metrics);
         failpoint::hit("handover.opened");
         let is_taken_over = ahead.is_some();
@@ -270,7 +271,7 @@ impl NodeAgent {
             cgroup_root: self.config.paths.cgroup_root.clone(),
             interval: self.config.watch_interval.0,
             has_time_leases: self.config.time_enforcement == TimeEnforcement::Leases,
-            swap: None,
+            swap: self.config.swap.clone(),
             shares: claims.active_shares(),
             driver: Box::new(move || snapshots.borrow().driver.clone()),
         };

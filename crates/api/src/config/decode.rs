@@ -18,7 +18,7 @@ pub fn decode(config: &Value, parse_bytes: ParseBytes) -> Result<OpaqueConfig, C
     let mut fields = Fields::of(config, "")?;
     let decoded = match fields.required_text("apiVersion")? {
         NVIDIA_API_VERSION => nvidia(&mut fields, parse_bytes)?,
-        OCTAVO_API_VERSION => octavo(&mut fields)?,
+        OCTAVO_API_VERSION => octavo(&mut fields, parse_bytes)?,
         version => {
             let problem =
                 format!("{version:?} is not {NVIDIA_API_VERSION} and not {OCTAVO_API_VERSION}");
@@ -39,9 +39,9 @@ pub fn decode(config: &Value, parse_bytes: ParseBytes) -> Result<OpaqueConfig, C
 }
 
 /// A config of Octavo's own group.
-fn octavo(fields: &mut Fields<'_>) -> Result<OpaqueConfig, ConfigError> {
+fn octavo(fields: &mut Fields<'_>, parse_bytes: ParseBytes) -> Result<OpaqueConfig, ConfigError> {
     match fields.required_text("kind")? {
-        "GpuShareConfig" => Ok(OpaqueConfig::GpuShare(share::decode(fields)?)),
+        "GpuShareConfig" => Ok(OpaqueConfig::GpuShare(share::decode(fields, parse_bytes)?)),
         "DeviceNodesConfig" => Ok(OpaqueConfig::DeviceNodes(device_nodes::decode(fields)?)),
         kind => {
             let problem = format!(

@@ -3,9 +3,10 @@
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::{ComputePart, ConfigError};
-use crate::fields::Fields;
+use super::{ComputePart, ConfigError, ParseBytes};
+use crate::fields::{Fields, wrong_type};
 
 /// Config of a share of a GPU. The size is in the claim's `capacity.requests`. An absent field has its type's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub struct GpuShareConfig {
     pub class: Option<ShareClass>,
     /// Part of the GPU's time that the share never exceeds. Default: none.
     pub compute_limit: Option<ComputePart>,
+    /// Memory that the share may have while others leave it, in bytes. Default: its request.
+    pub memory_limit: Option<u64>,
 }
 
 /// Action on containers for which the driver counts more memory than the share. A later one protects the GPU's other
@@ -73,6 +76,7 @@ impl GpuShareConfig {
             strictness: self.strictness.or(other.strictness),
             class: self.class.or(other.class),
             compute_limit: self.compute_limit.or(other.compute_limit),
+            memory_limit: self.memory_limit.or(other.memory_limit),
         }
     }
 }
@@ -100,7 +104,10 @@ pub enum ShareClass {
 }
 
 /// Reads the fields of a `GpuShareConfig`.
-pub(super) fn decode(fields: &mut Fields<'_>) -> Result<GpuShareConfig, ConfigError> {
+pub(super) fn decode(
+    fields: &mut Fields<'_>,
+    parse_bytes: ParseBytes,
+) -> Result<GpuShareConfig, ConfigError> {
     let policies = OverflowPolicy::ALL.map(|policy| (policy.as_str(), policy));
     let strictness = [("Strict", Strictness::Strict), ("Lenient", Strictness::Lenient)];
     let classes = [
@@ -114,10 +121,30 @@ pub(super) fn decode(fields: &mut Fields<'_>) -> Result<GpuShareConfig, ConfigEr
         let problem = "is 0: no program of the share would ever launch".to_owned();
         return Err(fields.error("computeLimit", problem));
     }
+    let memory_limit = memory_limit(fields, parse_bytes)?;
     Ok(GpuShareConfig {
         overflow_policy: fields.word("overflowPolicy", &policies)?,
         strictness: fields.word("strictness", &strictness)?,
         class: fields.word("class", &classes)?,
         compute_limit,
+        memory_limit,
     })
+}
+
+/// `memoryLimit`: a quantity of bytes, as text or number.
+fn memory_limit(
+    fields: &mut Fields<'_>,
+    parse_bytes: ParseBytes,
+) -> Result<Option<u64>, ConfigError> {
+    const NAME: &str = "memoryLimit";
+    let text = match fields.value(NAME) {
+        None => return Ok(None),
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Number(number)) => number.to_string(),
+        Some(other) => return Err(wrong_type(&fields.path(NAME), "a quantity", other)),
+    };
+    let bytes = parse_bytes(&text).map_err(|problem| fields.error(NAME, problem))?;
+    let bytes = u64::try_from(bytes).ok().filter(|bytes| *bytes > 0);
+    let problem = || format!("{text:?} is no amount of memory");
+    bytes.map(Some).ok_or_else(|| fields.error(NAME, problem()))
 }

@@ -262,12 +262,14 @@ fn a_share_s_config_has_defaults_and_every_word() {
     assert_eq!(decoded(json!({})), OpaqueConfig::GpuShare(GpuShareConfig::default()));
     let full = json!({
         "overflowPolicy": "Freeze", "strictness": "Strict", "class": "BestEffort", "computeLimit": "12.5%",
+        "memoryLimit": "40Gi",
     });
     let expected = GpuShareConfig {
         overflow_policy: Some(OverflowPolicy::Freeze),
         strictness: Some(Strictness::Strict),
         class: Some(ShareClass::BestEffort),
         compute_limit: Some(ComputePart(12_500)),
+        memory_limit: Some(40 << 30),
     };
     assert_eq!(decoded(full), OpaqueConfig::GpuShare(expected));
     for policy in OverflowPolicy::ALL {
@@ -287,6 +289,9 @@ fn a_share_s_config_says_what_is_allowed() {
     refused(json!({"computeLimit": "130%"}), "computeLimit", "a percentage up to 100");
     refused(json!({"computeLimit": "0%"}), "computeLimit", "would ever launch");
     refused(json!({"computeLimit": 50}), "computeLimit", "text is expected");
+    refused(json!({"memoryLimit": "much"}), "memoryLimit", "much");
+    refused(json!({"memoryLimit": "0"}), "memoryLimit", "no amount of memory");
+    refused(json!({"memoryLimit": true}), "memoryLimit", "a quantity is expected");
     refused(json!({"memory": "1Gi"}), "memory", "overflowPolicy, strictness, class");
     check_refused(&config("GpuShareConfig", &json!({})), "kind", "is of octavo.dev/v1alpha1");
     let other = json!({"apiVersion": "octavo.dev/v1alpha1", "kind": "GpuConfig"});

@@ -8,6 +8,7 @@ const REFUSAL: &str = "ResourceClaim: condition `Ready` is `False`, event";
 const NO_CLAIM: &str = "Pod: event of the kubelet";
 const READY: &str = "ResourceClaim: condition `Ready` is `True`";
 const ENFORCED: &str = "ResourceClaim: condition `Enforced` is `True`";
+const NOT_SWAPPABLE: &str = "ResourceClaim: condition `MemorySwap` is `False`";
 const NOT_ENFORCED: &str = "ResourceClaim: condition `Enforced` is `False`";
 
 const WAIT: &str = "Wait: the kubelet retries. If it lasts, see the log of the node's agent.";
@@ -256,6 +257,12 @@ pub(super) const REFUSALS: &[Reason] = &[
 pub(super) const PREPARED: &[Reason] = &[
     row("Driver", ENFORCED, "The driver enforces the share's memory limit.", ""),
     row(
+        "DriverTooOld",
+        NOT_SWAPPABLE,
+        "The driver cannot move processes to the host's memory.",
+        "Install driver 570 or newer on the node.",
+    ),
+    row(
         "EnforcementOff",
         NOT_ENFORCED,
         "Memory enforcement is off on the node, so the containers can exceed the share.",
@@ -293,6 +300,12 @@ pub(super) const PREPARED: &[Reason] = &[
         "Delete the pods so that the share is prepared again.",
     ),
     row(
+        "NoHostMemory",
+        NOT_SWAPPABLE,
+        "The host has no memory left for the share's processes.",
+        "Raise `swapHostMemory` of the agent, or the memory limit of the pod.",
+    ),
+    row(
         "NotWatched",
         "ResourceClaim: condition `Enforced` is `Unknown`, event; Pod: event",
         "The guard enforces the limit, but allocations that bypass it are not detected.",
@@ -300,10 +313,46 @@ pub(super) const PREPARED: &[Reason] = &[
     ),
     row("Prepared", READY, "The MIG instance is ready for the containers.", ""),
     row(
+        "SharesMemory",
+        NOT_SWAPPABLE,
+        "A process of the share shares GPU memory with others, by IPC or multicast. The driver does not move it.",
+        "Give the claim no `memoryLimit`, or end the process.",
+    ),
+    row(
         "StateTampered",
         "ResourceClaim: condition `Enforced` is `False`, event; Pod: event",
         "The share's slot table was changed or is gone. Its containers can no longer allocate or launch.",
         "Delete the pod and check its programs.",
+    ),
+    row(
+        "SwapFailed",
+        "ResourceClaim: condition `MemorySwap` is `False`, event; Pod: event",
+        "The driver failed to move a process of the share.",
+        "See the message. Delete the pod if its process hangs.",
+    ),
+    row(
+        "SwapOff",
+        NOT_SWAPPABLE,
+        "The node's setting `memorySwap` was turned off after the share was prepared.",
+        "Delete the pod so that the share is prepared again, or turn the setting on.",
+    ),
+    row(
+        "Swappable",
+        "ResourceClaim: condition `MemorySwap` is `True`",
+        "The share may have more than its request. The agent moves its memory to the host when other shares need theirs.",
+        "",
+    ),
+    row(
+        "SwappedIn",
+        "ResourceClaim: event; Pod: event",
+        "The share's processes are on the GPU again.",
+        "",
+    ),
+    row(
+        "SwappedOut",
+        "ResourceClaim: event; Pod: event",
+        "The share's processes wait in the host's memory, because other shares need their own on the GPU.",
+        "Ask for more `memory` if the share should not wait.",
     ),
     row(
         "TimeNotEnforced",
@@ -316,6 +365,12 @@ pub(super) const PREPARED: &[Reason] = &[
         "ResourceClaim: event; Pod: event",
         "The containers use driver functions that the guard does not know. Only the driver counts what these allocate.",
         "Update Octavo, or set `strictness: Strict`.",
+    ),
+    row(
+        "UsesManagedMemory",
+        NOT_SWAPPABLE,
+        "A process of the share has managed memory (`cudaMallocManaged`). The driver does not move it.",
+        "Use other memory, or give the claim no `memoryLimit`.",
     ),
     row(
         "WaitsForGpuTime",

@@ -6,11 +6,12 @@ use super::*;
 use crate::Refusal;
 
 /// Words that stand where reasons do in the sources, but are values and causes of other kinds.
-const OTHER_WORDS: [&str; 11] = [
+const OTHER_WORDS: [&str; 13] = [
     "Constraint",
     "DisruptionBudget",
     "False",
     "Forbidden",
+    "Normal",
     "Offer",
     "Request",
     "ServiceUnavailable",
@@ -18,6 +19,7 @@ const OTHER_WORDS: [&str; 11] = [
     "Taken",
     "True",
     "Unknown",
+    "Warning",
 ];
 
 fn catalogue() -> BTreeSet<&'static str> {

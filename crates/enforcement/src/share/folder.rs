@@ -47,8 +47,10 @@ pub struct LimitedShare<'a> {
     pub gpu_uuid: &'a str,
     /// The GPU's minor number.
     pub gpu_minor: u32,
-    /// Memory in bytes.
+    /// Memory that it may have, in bytes.
     pub memory_bytes: u64,
+    /// Memory that it has whenever it wants, in bytes: `memory_bytes`, or less.
+    pub memory_request: u64,
     /// Guaranteed compute time in thousandths of a percent.
     pub compute_milli_percent: u32,
     /// For guards; `None` if the share was prepared before memory enforcement existed.
@@ -76,6 +78,9 @@ struct Limits<'a> {
     pool: &'a str,
     gpu: LimitedGpu<'a>,
     memory_bytes: u64,
+    /// Only if it is less.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_request_bytes: Option<u64>,
     compute_milli_percent: u32,
 }
 
@@ -135,6 +140,7 @@ pub fn write(paths: &NodePaths, share: &LimitedShare<'_>) -> Result<bool, Storag
         pool: share.pool,
         gpu: LimitedGpu { uuid: share.gpu_uuid, minor: share.gpu_minor },
         memory_bytes: share.memory_bytes,
+        memory_request_bytes: Some(share.memory_request).filter(|it| *it != share.memory_bytes),
         compute_milli_percent: share.compute_milli_percent,
     };
     // The type holds strings and numbers only, so serialization cannot fail.

@@ -103,6 +103,7 @@ impl StandaloneShare {
             gpu_uuid: &gpu.uuid,
             gpu_minor: gpu.minor,
             memory_bytes,
+            memory_request: memory_bytes,
             compute_milli_percent: time.milli_percent(),
             guarded: Some(GuardedShare {
                 generation: generation.unwrap_or_else(|| RandomState::new().hash_one(&name).max(1)),

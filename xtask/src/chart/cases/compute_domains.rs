@@ -95,6 +95,7 @@ shareTmpfs: true
 gpuShares: \"memory\"
 memoryEnforcement: \"auto\"
 timeEnforcement: \"off\"
+memorySwap: \"off\"
 minOverflowPolicy: Kill
 watchInterval: \"200ms\"
 hookDirSeen: /host/hook-dir

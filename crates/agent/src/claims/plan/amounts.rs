@@ -82,6 +82,26 @@ pub(super) fn kind(
     Ok(HeldKind::Share(HeldShare { memory_bytes, compute_milli_percent }))
 }
 
+/// What a share may have in addition to its request, by the `memoryLimit` of its config: its limit, if that is above the request, or the
+/// error in it. It is rounded and scaled as the request is. No share has more than its GPU gives.
+pub(super) fn memory_limit(
+    limit_bytes: Option<u64>,
+    share: HeldShare,
+    memory_bytes: u64,
+    reserved_bytes: u64,
+) -> Result<Option<u64>, &'static str> {
+    let Some(limit_bytes) = limit_bytes else { return Ok(None) };
+    if share.is_unlimited() {
+        return Err("it has a memoryLimit, and nothing limits the memory of shares on this node");
+    }
+    let rounded = limit_bytes.div_ceil(MEBIBYTE).saturating_mul(MEBIBYTE).min(memory_bytes);
+    let limit = Gpu::usable_part(rounded, memory_bytes, reserved_bytes);
+    if limit < share.memory_bytes {
+        return Err("its memoryLimit is less than the memory that it asks for");
+    }
+    Ok((limit > share.memory_bytes).then_some(limit))
+}
+
 /// The memory of a number of equal shares.
 fn counted_bytes(part: Option<Quantity>, count: NonZeroU32, all: u64) -> Result<u64, String> {
     let part = part.ok_or("it gives neither memory nor shares")?;
@@ -131,6 +151,22 @@ mod tests {
             panic!("is a share");
         };
         assert!(one.memory_bytes * 3 <= 80 * GIB && one.memory_bytes % MEBIBYTE == 0);
+    }
+
+    #[test]
+    fn a_memory_limit_is_rounded_and_scaled_as_the_request() {
+        let (total, reserved) = (80 * GIB, 8 * GIB);
+        let share = HeldShare { memory_bytes: 9 * GIB, compute_milli_percent: 0 };
+        let of = |limit| memory_limit(limit, share, total, reserved);
+        assert_eq!(of(None), Ok(None));
+        assert_eq!(of(Some(10 * GIB)), Ok(None), "it is the request");
+        assert_eq!(of(Some(20 * GIB)), Ok(Some(18 * GIB)));
+        let usable = Gpu::usable_part(20 * GIB + MEBIBYTE, total, reserved);
+        assert_eq!(of(Some(20 * GIB + 1)), Ok(Some(usable)), "a MiB that has begun counts");
+        assert_eq!(of(Some(u64::MAX)), Ok(Some(72 * GIB)), "all that the GPU gives");
+        assert!(of(Some(9 * GIB)).unwrap_err().contains("less than the memory"));
+        let unlimited = HeldShare { memory_bytes: 0, ..share };
+        assert!(memory_limit(Some(GIB), unlimited, total, reserved).is_err());
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub enum Fact {
         overflow: Option<OverflowPolicy>,
         /// What it asks of the GPU's time.
         time: TimeFact,
+        /// Memory above its request; `None` if it has none.
+        swap: Option<SwapFact>,
         /// Findings since then, with their times in seconds since 1970.
         findings: Vec<(ShareFinding, i64)>,
     },
@@ -63,6 +65,17 @@ pub struct TimeFact {
     pub limit: Option<u32>,
     /// Whether its processes need leases.
     pub has_leases: bool,
+}
+
+/// Memory that a share may have above its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SwapFact {
+    /// Memory that it has whenever it wants, in bytes.
+    pub request: u64,
+    /// Memory that it may have while others leave it, in bytes.
+    pub limit: u64,
+    /// Whether the node moves memory to the host.
+    pub has_swap: bool,
 }
 
 /// Which MIG instance a claim got.
@@ -116,7 +129,11 @@ impl Fact {
                 let limit = held.terms.and_then(|terms| terms.compute_limit);
                 let request = share.compute_milli_percent;
                 let time = TimeFact { request, limit, has_leases: false };
-                Some(Self::Share { prepared_at, backend, overflow, time, findings: Vec::new() })
+                let request = share.memory_bytes;
+                let swap = held.memory_limit();
+                let swap = swap.map(|limit| SwapFact { request, limit, has_swap: false });
+                let findings = Vec::new();
+                Some(Self::Share { prepared_at, backend, overflow, time, swap, findings })
             }
             HeldKind::Mig(mig) => {
                 let made = mig.made.as_ref()?;

@@ -7,10 +7,11 @@ use octavo_api::config::{ComputePart, OverflowPolicy};
 use octavo_api::names;
 use octavo_enforcement::backend::BackendKind;
 use octavo_enforcement::share::{ShareFinding, Status};
+use octavo_kube_io::events::EventType;
 use octavo_node::ClaimRef;
 use serde_json::{Value, json};
 
-use super::{Fact, Report, ReportedDevice, TimeFact};
+use super::{Fact, Report, ReportedDevice, SwapFact, TimeFact};
 
 /// Longest note of an event that the API takes.
 pub(super) const NOTE_LIMIT: usize = 1024;
@@ -82,22 +83,23 @@ impl Fact {
             since.and_then(|since| jiff::Timestamp::from_second(since).ok()).unwrap_or(now)
         };
         vec![match self {
-            Self::Share { prepared_at, backend, overflow, time, findings } => {
+            Self::Share { prepared_at, backend, overflow, time, swap, findings } => {
                 let changed = |(finding, at): &(ShareFinding, i64)| {
                     let (kind, status) = finding.condition?;
                     let at = since(&Some(*at));
                     Some((kind, condition(kind, status, finding.reason, &finding.message, at)))
                 };
                 let found: Vec<_> = findings.iter().filter_map(changed).collect();
-                let is_enforced = |(kind, _): &&(&str, Value)| *kind == names::CONDITION_ENFORCED;
-                let own = found.iter().find(is_enforced).is_none();
-                let own = own.then(|| enforced(*backend, *overflow, since(prepared_at)));
-                let time = time_enforced(*time, since(prepared_at));
-                return own
-                    .into_iter()
-                    .chain(time)
-                    .chain(found.into_iter().map(|(_, reported)| reported))
-                    .collect();
+                let at = since(prepared_at);
+                let own = [
+                    Some((names::CONDITION_ENFORCED, enforced(*backend, *overflow, at))),
+                    time_enforced(*time, at).map(|time| (names::CONDITION_TIME_ENFORCED, time)),
+                    swap.map(|swap| (names::CONDITION_MEMORY_SWAP, memory_swap(swap, at))),
+                ];
+                // A finding is newer than the record.
+                let is_found = |kind: &str| found.iter().any(|(found, _)| *found == kind);
+                let own = own.into_iter().flatten().filter(|(kind, _)| !is_found(kind));
+                return own.chain(found.clone()).map(|(_, reported)| reported).collect();
             }
             Self::Mig { prepared_at, instance } => condition(
                 names::CONDITION_READY,
@@ -196,11 +198,38 @@ fn time_enforced(time: TimeFact, since: jiff::Timestamp) -> Option<Value> {
     Some(condition(kind, Status::True, reason, &message, since))
 }
 
-/// A warning about a claim.
+/// Whether a share with memory above its request can give it back.
+fn memory_swap(swap: SwapFact, since: jiff::Timestamp) -> Value {
+    let SwapFact { request, limit, has_swap } = swap;
+    let (status, reason, message) = if has_swap {
+        let message = format!(
+            "its processes have {} MiB whenever they want, and up to {} MiB while other shares leave it; then the agent moves \
+             them to the host's memory and back",
+            request >> 20,
+            limit >> 20
+        );
+        (Status::True, names::REASON_SWAPPABLE, message)
+    } else {
+        let message = "the node no longer moves memory to the host (`memorySwap: off`), so other shares may not get what they ask \
+             for; delete the pods so that the share is prepared again";
+        (Status::False, names::REASON_SWAP_OFF, message.to_owned())
+    };
+    condition(names::CONDITION_MEMORY_SWAP, status, reason, &message, since)
+}
+
+/// As the API has it.
+fn event_type(kind: EventType) -> &'static str {
+    match kind {
+        EventType::Normal => "Normal",
+        EventType::Warning => "Warning",
+    }
+}
+
+/// An event of a claim, of a type and with an action.
 pub(super) fn event_of(
     claim: &ClaimRef,
     node: &str,
-    action: &str,
+    (kind, action): (EventType, &str),
     reason: &str,
     message: &str,
 ) -> Event {
@@ -225,7 +254,7 @@ pub(super) fn event_of(
         }),
         reporting_controller: Some(names::AGENT_CONTROLLER.to_owned()),
         reporting_instance: Some(node.to_owned()),
-        type_: Some("Warning".to_owned()),
+        type_: Some(event_type(kind).to_owned()),
         ..Event::default()
     }
 }

@@ -9,6 +9,7 @@ use octavo_api::Refusal;
 use octavo_api::config::OverflowPolicy;
 use octavo_enforcement::backend::BackendKind;
 use octavo_enforcement::share::{ShareFinding, Status};
+use octavo_kube_io::events::EventType;
 use octavo_node::ClaimRef;
 use serde_json::{Value, json};
 use tonic::codegen::Service;
@@ -17,7 +18,7 @@ use tonic::codegen::http::{Request, Response};
 use super::status::NOTE_LIMIT;
 use super::{
     Fact, KubeReporter, MigFact, REPEAT_INTERVAL, Report, ReportHistory, ReportedDevice, Reporter,
-    TimeFact, event_of, status_of,
+    SwapFact, TimeFact, event_of, status_of,
 };
 
 fn claim() -> ClaimRef {
@@ -33,9 +34,12 @@ fn device() -> ReportedDevice {
     }
 }
 
+/// Of a refusal.
+const PREPARED: (EventType, &str) = (EventType::Warning, super::PREPARE);
+
 fn report(message: Option<&str>) -> Report {
     let refusal = message.map(|message| ("DeviceInUse", message.to_owned()));
-    Report { claim: claim(), devices: vec![device()], refusal, action: super::PREPARE }
+    Report { claim: claim(), devices: vec![device()], refusal, event: PREPARED }
 }
 
 fn in_use() -> Refusal {
@@ -86,9 +90,12 @@ fn a_status_names_the_device_and_the_claims_uid() {
 
 #[test]
 fn an_event_is_never_longer_than_the_api_takes() {
-    let event = event_of(&claim(), "node-a", "Prepare", "DeviceInUse", &"ä".repeat(NOTE_LIMIT));
+    let event = event_of(&claim(), "node-a", PREPARED, "DeviceInUse", &"ä".repeat(NOTE_LIMIT));
     assert!(event.note.is_some_and(|note| note.len() <= NOTE_LIMIT && note.len() > NOTE_LIMIT - 2));
     assert_eq!(event.regarding.and_then(|claim| claim.uid), Some("uid-1".to_owned()));
+    assert_eq!(event.type_.as_deref(), Some("Warning"));
+    let normal = event_of(&claim(), "node-a", (EventType::Normal, "Watch"), "SwappedOut", "");
+    assert_eq!(normal.type_.as_deref(), Some("Normal"));
 }
 
 /// Method, path with query, and body of every request.
@@ -225,18 +232,20 @@ fn share(prepared_at: Option<i64>) -> Fact {
         backend: Some(BackendKind::Guard),
         overflow: Some(OverflowPolicy::Kill),
         time: TimeFact::default(),
+        swap: None,
         findings: Vec::new(),
     }
 }
 
 #[test]
 fn a_share_s_condition_says_what_holds_it_and_what_was_found() {
-    let reported = |backend, findings| {
+    let reported_with = |backend, swap, findings| {
         let fact = Fact::Share {
             prepared_at: Some(0),
             backend,
             overflow: Some(OverflowPolicy::Kill),
             time: TimeFact::default(),
+            swap,
             findings,
         };
         let devices = vec![ReportedDevice { fact: Some(fact), ..device() }];
@@ -249,6 +258,7 @@ fn a_share_s_condition_says_what_holds_it_and_what_was_found() {
         });
         words.collect::<Vec<_>>()
     };
+    let reported = |backend, findings| reported_with(backend, None, findings);
     assert_eq!(reported(Some(BackendKind::Guard), vec![]), ["Enforced=True Guard"]);
     assert_eq!(reported(Some(BackendKind::Driver), vec![]), ["Enforced=True Driver"]);
     assert_eq!(reported(Some(BackendKind::Off), vec![]), ["Enforced=False EnforcementOff"]);
@@ -265,15 +275,25 @@ fn a_share_s_condition_says_what_holds_it_and_what_was_found() {
     let lost = news("Enforced", Status::False);
     let expected = ["MemoryOverflow=True Killed", "Enforced=False Killed"];
     assert_eq!(reported(Some(BackendKind::Guard), vec![overflow, lost]), expected);
+
+    let swap = |has_swap| Some(SwapFact { request: 1 << 30, limit: 2 << 30, has_swap });
+    let of_swap = |has_swap, findings| {
+        reported_with(Some(BackendKind::Guard), swap(has_swap), findings)[1].clone()
+    };
+    assert_eq!(of_swap(true, vec![]), "MemorySwap=True Swappable");
+    assert_eq!(of_swap(false, vec![]), "MemorySwap=False SwapOff");
+    let failed = news("MemorySwap", Status::False);
+    assert_eq!(of_swap(true, vec![failed]), "MemorySwap=False Killed");
 }
 
 #[test]
 fn a_share_s_condition_of_time_says_what_it_has() {
     let reported = |time| {
-        let Fact::Share { prepared_at, backend, overflow, findings, .. } = share(Some(0)) else {
+        let Fact::Share { prepared_at, backend, overflow, swap, findings, .. } = share(Some(0))
+        else {
             panic!("a share")
         };
-        let fact = Fact::Share { prepared_at, backend, overflow, time, findings };
+        let fact = Fact::Share { prepared_at, backend, overflow, time, swap, findings };
         let devices = vec![ReportedDevice { fact: Some(fact), ..device() }];
         let status = status_of(&Report { devices, ..report(None) }, jiff::Timestamp::now());
         let conditions = status["status"]["devices"][0]["conditions"].as_array().cloned();

@@ -9,6 +9,7 @@ use futures::future::BoxFuture;
 use octavo_api::Refusal;
 use octavo_enforcement::backend::MemoryEnforcement;
 use octavo_gpu::Driver;
+use octavo_kube_io::events::EventType;
 use octavo_node::{ClaimRef, NodePaths};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -45,6 +46,7 @@ struct State {
     cleared: Vec<String>,
     facts: BTreeMap<String, Vec<Fact>>,
     found: Vec<(String, &'static str)>,
+    news: Vec<(String, &'static str)>,
 }
 
 impl Node {
@@ -226,7 +228,12 @@ impl Node {
         state.facts.get(&claim.uid).cloned().unwrap_or_default()
     }
 
-    /// Findings about claims at run time, with their reasons.
+    /// News about claims at run time that are no warnings, with their reasons.
+    pub(super) fn news(&self) -> Vec<(String, &'static str)> {
+        self.server.state.lock().expect("not poisoned").news.clone()
+    }
+
+    /// Warnings about claims at run time, with their reasons.
     pub(super) fn found(&self) -> Vec<(String, &'static str)> {
         self.server.state.lock().expect("not poisoned").found.clone()
     }
@@ -359,9 +366,13 @@ impl Reporter for Server {
         }
     }
 
-    fn found(&self, claim: &ClaimRef, reason: &'static str, _: &str) {
+    fn found(&self, claim: &ClaimRef, kind: EventType, reason: &'static str, _: &str) {
         let mut state = self.state.lock().expect("not poisoned");
-        state.found.push((claim.name.clone(), reason));
+        if kind == EventType::Warning {
+            state.found.push((claim.name.clone(), reason));
+        } else {
+            state.news.push((claim.name.clone(), reason));
+        }
     }
 
     fn released(&self, uid: &str) {
