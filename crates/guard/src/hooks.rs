@@ -98,6 +98,8 @@ macro_rules! hooks {
 mod arrays;
 mod capture;
 mod context;
+mod copies;
+mod gated;
 pub(crate) mod graphs;
 pub(crate) mod info;
 mod init;
@@ -142,7 +144,7 @@ impl Hook {
 }
 
 /// Hooks of `libcuda.so.1`.
-pub(crate) static CUDA: [&[Hook]; 12] = [
+pub(crate) static CUDA: [&[Hook]; 14] = [
     init::HOOKS,
     memory::HOOKS,
     info::HOOKS,
@@ -155,18 +157,20 @@ pub(crate) static CUDA: [&[Hook]; 12] = [
     arrays::HOOKS,
     limits::HOOKS,
     streams::HOOKS,
+    copies::HOOKS,
+    gated::HOOKS,
 ];
 
-/// Whether a hook is one of those that only mark streams.
-pub(crate) fn is_of_streams(hook: &Hook) -> bool {
-    streams::NAMES.contains(&hook.name)
+/// Whether a hook only makes calls wait, or marks streams: no limit of memory depends on it.
+pub(crate) fn is_of_time(hook: &Hook) -> bool {
+    [streams::NAMES, copies::NAMES, gated::NAMES].iter().any(|names| names.contains(&hook.name))
 }
 
 /// Hooks of `libnvidia-ml.so.1`.
 pub(crate) static NVML: [&[Hook]; 2] = [nvml::HOOKS, nvml_settings::HOOKS];
 
 /// Names of the hooks in the files above.
-const CUDA_FILES: [&[&str]; 12] = [
+const CUDA_FILES: [&[&str]; 14] = [
     init::NAMES,
     memory::NAMES,
     info::NAMES,
@@ -179,6 +183,8 @@ const CUDA_FILES: [&[&str]; 12] = [
     arrays::NAMES,
     limits::NAMES,
     streams::NAMES,
+    copies::NAMES,
+    gated::NAMES,
 ];
 
 /// As above.

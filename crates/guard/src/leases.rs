@@ -34,6 +34,7 @@ use octavo_guard_abi::lease_page::{Lease, LeasePage, LeaseWord};
 use crate::cuda::Status;
 use crate::platform::sys::file::File;
 use crate::platform::sys::{futex, memory};
+use crate::process::{self, Process};
 use crate::tracking::streams::Stream;
 
 mod doorbell;
@@ -50,6 +51,24 @@ use streams::Streams;
 use waiting::Waiting;
 
 pub(crate) use suspended::wait_while_suspended;
+
+/// The leases of a stream's GPU in this process, if there was ever a page for its first share.
+#[inline]
+pub(crate) fn of(stream: Stream) -> Option<&'static Leases> {
+    let process = process::get().ok()?;
+    if let [share] = process.shares.all() {
+        return share.leases.get();
+    }
+    of_several(process, stream)
+}
+
+/// As above, if the process has shares on several GPUs.
+#[inline(never)]
+fn of_several(process: &'static Process, stream: Stream) -> Option<&'static Leases> {
+    let (device, _) = stream.device().ok()?;
+    let mut share_indices = process.shares_of(device).ok()?;
+    process.shares.get(share_indices.next()?)?.leases.get()
+}
 
 /// The leases of one share in this process, once the agent shares a page. Until then they take no memory.
 #[derive(Debug)]
@@ -184,7 +203,7 @@ impl Leases {
 
     /// Whether a launch needs no lease.
     #[inline]
-    fn is_free(&self) -> bool {
+    pub(crate) fn is_free(&self) -> bool {
         self.page().is_none_or(LeasePage::is_free)
     }
 
@@ -345,17 +364,27 @@ impl Inside<'_> {
 
     /// Counts the launch into a stream, and ends it.
     pub(crate) fn leave(self, stream: Stream, status: Status) {
+        let most = match LeaseWord(self.page.lease.load(Ordering::Relaxed)).lease() {
+            Lease::Capped(cap) => u64::from(cap / 4).clamp(1, 16),
+            Lease::None | Lease::Free => 1,
+        };
+        self.leave_with(stream, status, most);
+    }
+
+    /// As above, and marks the stream: what was launched takes long.
+    pub(crate) fn leave_marked(self, stream: Stream, status: Status) {
+        self.leave_with(stream, status, 1);
+    }
+
+    /// As above, and marks the stream if it has `most` unmarked launches.
+    fn leave_with(self, stream: Stream, status: Status, most: u64) {
         let Self { leases, page } = self;
         if status.is_success() {
-            if let Some(index) = leases.streams.of(page, stream) {
-                let most = match LeaseWord(page.lease.load(Ordering::Relaxed)).lease() {
-                    Lease::Capped(cap) => u64::from(cap / 4).clamp(1, 16),
-                    Lease::None | Lease::Free => 1,
-                };
-                if leases.streams.count(page, index, most) {
-                    let mut write = |value| leases.write(page, index, value, stream);
-                    leases.streams.mark(page, index, most, &mut write);
-                }
+            if let Some(index) = leases.streams.of(page, stream)
+                && leases.streams.count(page, index, most)
+            {
+                let mut write = |value| leases.write(page, index, value, stream);
+                leases.streams.mark(page, index, most, &mut write);
             }
         } else if status.is_lost() {
             leases.forget_all();

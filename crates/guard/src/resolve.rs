@@ -43,7 +43,7 @@ pub(crate) fn decide(name: &[u8], address: usize, version: i32, flags: u64) -> R
     if let Some(hook) = CUDA.hooks().find(|hook| hook.real.address() == address) {
         return Resolution::Hooked(hook.address());
     }
-    let is_hooked = is_version_of_a_hook(name);
+    let is_hooked = is_version_of(name, |_| true);
     let export = if is_hooked { CUDA.export_at(address) } else { None };
     if is_hooked
         && export.is_none()
@@ -54,15 +54,16 @@ pub(crate) fn decide(name: &[u8], address: usize, version: i32, flags: u64) -> R
         hook.real.set_if_unset(address);
         return Resolution::Hooked(hook.address());
     }
-    let is_unknown = is_hooked || unknown::is_unknown(name);
+    // An unknown version of a call that only waits for its time is admitted.
+    let limits_memory = is_version_of(name, |hook| !hooks::is_of_time(hook));
+    let is_unknown = limits_memory || unknown::is_unknown(name);
     if is_unknown { unknown::on_lookup(export.unwrap_or(name), address) } else { Resolution::Kept }
 }
 
-/// Whether a name is that of a hooked function in any version. Hooks of streams do not matter: they only let the agent see the
-/// end of work earlier.
-fn is_version_of_a_hook(name: &[u8]) -> bool {
+/// Whether a name is that of one of these hooked functions in any version.
+fn is_version_of(name: &[u8], is_meant: fn(&Hook) -> bool) -> bool {
     let base = names::base(name);
-    let mut hooks = CUDA.hooks().filter(|hook| !hooks::is_of_streams(hook));
+    let mut hooks = CUDA.hooks().filter(|hook| is_meant(hook));
     hooks.any(|hook| names::base(hook.name.as_bytes()) == base)
 }
 
@@ -80,8 +81,8 @@ fn by_name(name: &[u8], version: i32, is_per_thread: bool) -> Option<&'static Ho
         .map_or("", |version_of_name| version_of_name.ending);
     if is_per_thread {
         let own = match ending {
-            "" => hook(name, "_ptsz"),
-            "_v2" => hook(name, "_v2_ptsz"),
+            "" => hook(name, "_ptsz").or_else(|| hook(name, "_ptds")),
+            "_v2" => hook(name, "_v2_ptsz").or_else(|| hook(name, "_v2_ptds")),
             _ => None,
         };
         if own.is_some() {

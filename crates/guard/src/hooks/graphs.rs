@@ -1,6 +1,7 @@
 //! Graphs that allocate memory. Their launches are in [`super::launch`].
 
 use crate::cuda::{Device, Opaque, Status};
+use crate::leases::wait_while_suspended;
 use crate::platform::ffi::{In, Out};
 use crate::tracking::graph_memory as memory;
 use crate::tracking::streams::Stream;
@@ -45,31 +46,37 @@ hooks! {
 
     /// Updates an instantiated graph, before CUDA 12.
     fn cuGraphExecUpdate(exec: Opaque, graph: Opaque, error: Opaque, answer: Opaque) -> Status {
+        wait_while_suspended();
         update(exec, graph, real::cuGraphExecUpdate(exec, graph, error, answer))
     }
 
     /// Updates an instantiated graph.
     fn cuGraphExecUpdate_v2(exec: Opaque, graph: Opaque, answer: Opaque) -> Status {
+        wait_while_suspended();
         update(exec, graph, real::cuGraphExecUpdate_v2(exec, graph, answer))
     }
 
     /// Destroys an instantiated graph. Its memory stays for other graphs.
     fn cuGraphExecDestroy(exec: Opaque) -> Status {
+        wait_while_suspended();
         memory::forget_executable(exec, || real::cuGraphExecDestroy(exec))
     }
 
     /// Allocates the memory of a graph before its launch.
     fn cuGraphUpload(exec: Opaque, stream: Opaque) -> Status {
+        wait_while_suspended();
         memory::with_memory(exec, Stream::legacy(stream), || real::cuGraphUpload(exec, stream))
     }
 
     /// As above, with the per-thread default stream.
     fn cuGraphUpload_ptsz(exec: Opaque, stream: Opaque) -> Status {
+        wait_while_suspended();
         memory::with_memory(exec, Stream::per_thread(stream), || real::cuGraphUpload_ptsz(exec, stream))
     }
 
     /// Frees unused graph memory.
     fn cuDeviceGraphMemTrim(device: Device) -> Status {
+        wait_while_suspended();
         memory::run_trim(device, || real::cuDeviceGraphMemTrim(device))
     }
 }
@@ -80,6 +87,7 @@ fn instantiate(
     flags: u64,
     make: &mut dyn FnMut() -> Status,
 ) -> Status {
+    wait_while_suspended();
     let needs = match memory::needs(graph) {
         Ok(needs) => needs,
         Err(status) => return status,

@@ -165,7 +165,11 @@ fn enter_slowly(
     stream: Option<Stream>,
 ) -> Result<Option<Inside<'static>>, Status> {
     // A launch without a context fails, and the driver reports why.
-    let Ok(device) = devices::current() else { return Ok(None) };
+    let device = match stream {
+        Some(stream) => stream.device().map(|(device, _)| device),
+        None => devices::current(),
+    };
+    let Ok(device) = device else { return Ok(None) };
     let share_indices = process.shares_of(device)?;
     let mut shares = share_indices.filter_map(|share_index| process.shares.get(share_index));
     let Some(first) = shares.next() else { return Ok(None) };

@@ -2,8 +2,7 @@
 //! has ended. While the process's memory is swapped out, they wait.
 
 use crate::cuda::{Opaque, Status};
-use crate::devices;
-use crate::leases::{Leases, wait_while_suspended};
+use crate::leases::{self, wait_while_suspended};
 use crate::process;
 use crate::tracking::streams::Stream;
 
@@ -73,22 +72,11 @@ hooks! {
     }
 }
 
-/// The leases of the current GPU.
-#[inline]
-fn leases() -> Option<&'static Leases> {
-    let process = process::get().ok()?;
-    if let [share] = process.shares.all() {
-        return share.leases.get();
-    }
-    let mut share_indices = process.shares_of(devices::current().ok()?).ok()?;
-    process.shares.get(share_indices.next()?)?.leases.get()
-}
-
 /// Marks a stream before `wait`, which may be for all work of the current context.
 #[inline]
 fn around_wait(stream: Stream, is_all: bool, wait: impl FnOnce() -> Status) -> Status {
     wait_while_suspended();
-    let Some(leases) = leases() else { return wait() };
+    let Some(leases) = leases::of(stream) else { return wait() };
     leases.before_wait(stream);
     let status = wait();
     leases.after_wait(status, is_all);

@@ -13,7 +13,8 @@ use crate::process;
 /// three for one with.
 ///
 /// Hooks call it before the driver's function, and hold no lock meanwhile. If the agent is gone, the wait ends as for leases.
-#[inline]
+/// It is a function of its own because some hundred hooks call it.
+#[inline(never)]
 pub(crate) fn wait_while_suspended() {
     if let Ok(process) = process::get() {
         for share in process.shares.all() {

@@ -9,7 +9,7 @@ use octavo_guard_abi::limits::WITHHELD_OFFSET;
 use rustix::thread::futex;
 
 use crate::cuda::{Cuda, GIB, MIB, OUT_OF_MEMORY};
-use crate::leases::{Agent, eventually};
+use crate::agent::{Agent, eventually};
 use crate::{call, inside};
 
 impl Cuda {

@@ -41,6 +41,7 @@
     reason = "tests call C functions with pointers to their own locals and may fail loudly"
 )]
 
+mod agent;
 mod container;
 mod cuda;
 
@@ -48,6 +49,7 @@ mod advances;
 mod arrays;
 mod borrowed;
 mod calls;
+mod copies;
 mod exported;
 mod exported_pools;
 mod fabric;
@@ -62,5 +64,6 @@ mod plain;
 mod pools;
 mod runtimes;
 mod shared;
+mod suspended;
 mod view;
 mod vmm;
