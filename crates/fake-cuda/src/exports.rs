@@ -52,6 +52,7 @@ macro_rules! stream_calls {
 }
 
 pub(crate) mod arrays;
+pub(crate) mod checkpoint;
 pub(crate) mod context;
 pub(crate) mod copy;
 pub(crate) mod device;

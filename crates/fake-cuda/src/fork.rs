@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::checkpoint::server;
 use crate::library;
 
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
@@ -24,6 +25,7 @@ pub(crate) fn is_child() -> bool {
 /// Leaves the slots on the GPUs to the parent: they must end with it, not with its children.
 extern "C" fn in_child() {
     IS_CHILD.store(true, Relaxed);
+    server::leave_in_child();
     if let Some(driver) = library::opened() {
         for process in driver.devices.iter().filter_map(|device| device.attached()) {
             process.leave_in_child();

@@ -17,6 +17,7 @@
 //! - Copies move bytes at the time of the call, which is no later than in stream order.
 //! - The host can read device memory. Memory that was never written reads as zero.
 //! - There are no MIG devices.
+//! - A checkpoint of a process leaves its memory in the process: only what the GPU counts changes.
 //! - Memory of another node needs the simulated IMEX service, and a folder that both nodes see. The design of the lab
 //!   lists the details (`docs/design/lab.md`).
 //!
@@ -28,6 +29,7 @@
 
 mod abi;
 mod attributes;
+mod checkpoint;
 mod code;
 mod context;
 mod device;
@@ -35,6 +37,7 @@ mod execution;
 mod export_tables;
 mod exports;
 mod fork;
+mod gate;
 mod library;
 mod machine;
 mod memory;

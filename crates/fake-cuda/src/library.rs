@@ -6,10 +6,12 @@ use std::sync::{Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
+use crate::checkpoint::server;
 use crate::code::{CallResult, Code, CuResult};
 use crate::context;
 use crate::device::Device;
 use crate::fork;
+use crate::gate;
 use crate::machine::{self, Driver, cuda_version};
 use crate::table::lock;
 
@@ -30,6 +32,7 @@ pub(crate) fn init(flags: u32) -> CallResult {
         driver.state.check_call("cuInit", None)?;
         fork::watch();
         let _ = DRIVER.set(driver);
+        server::start(self::driver()?);
     }
     driver()?.state.refresh();
     driver()?.state.check_call("cuInit", None)
@@ -68,8 +71,19 @@ pub(crate) fn device(ordinal: i32) -> Result<&'static Device, Code> {
 /// A call that refreshes the state first, and fails if the state or an earlier kernel says so.
 pub(crate) fn call(name: &str, body: impl FnOnce() -> CallResult) -> CuResult {
     catch_panics(|| {
-        driver()?.state.refresh();
+        let driver = driver()?;
+        let _passed = gate::pass()?;
+        driver.state.refresh();
         check_allowed(name)?;
+        body()
+    })
+}
+
+/// A call about another process: it needs no context, and the lock of this process does not stop it.
+pub(crate) fn control_call(name: &str, body: impl FnOnce() -> CallResult) -> CuResult {
+    catch_panics(|| {
+        driver()?.state.refresh();
+        driver()?.state.check_call(name, None)?;
         body()
     })
 }
@@ -77,7 +91,9 @@ pub(crate) fn call(name: &str, body: impl FnOnce() -> CallResult) -> CuResult {
 /// A frequent call: it sees changes of the state a few milliseconds late.
 pub(crate) fn hot_call(name: &str, body: impl FnOnce() -> CallResult) -> CuResult {
     catch_panics(|| {
-        driver()?.state.refresh_if_due();
+        let driver = driver()?;
+        let _passed = gate::pass()?;
+        driver.state.refresh_if_due();
         check_allowed(name)?;
         body()
     })
@@ -91,10 +107,12 @@ pub(crate) fn launch_call(name: &str, body: impl FnOnce() -> CallResult) -> CuRe
         static LAUNCHES: Cell<u32> = const { Cell::new(0) };
     }
     catch_panics(|| {
+        let driver = driver()?;
+        let _passed = gate::pass()?;
         let launches = LAUNCHES.get();
         LAUNCHES.set(launches.wrapping_add(1));
         if launches.is_multiple_of(REFRESH_INTERVAL) {
-            driver()?.state.refresh_if_due();
+            driver.state.refresh_if_due();
         }
         check_allowed(name)?;
         body()

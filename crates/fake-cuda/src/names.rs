@@ -38,8 +38,9 @@ struct FunctionVersion {
 }
 
 /// All functions, by subject.
-const LISTS: [&[Export]; 31] = [
+const LISTS: [&[Export]; 32] = [
     exports::arrays::CALLS,
+    exports::checkpoint::CALLS,
     exports::context::CALLS,
     exports::context::HOT,
     exports::copy::SYNC,
@@ -74,8 +75,14 @@ const LISTS: [&[Export]; 31] = [
 
 /// Functions that are newer than their version number tells: otherwise 1 is as old as CUDA, and 2
 /// as CUDA 3.2.
-const SINCE: [(&str, i32); 83] = [
+const SINCE: [(&str, i32); 89] = [
     ("cuArrayGetMemoryRequirements", 11060),
+    ("cuCheckpointProcessCheckpoint", 12080),
+    ("cuCheckpointProcessGetRestoreThreadId", 12080),
+    ("cuCheckpointProcessGetState", 12080),
+    ("cuCheckpointProcessLock", 12080),
+    ("cuCheckpointProcessRestore", 12080),
+    ("cuCheckpointProcessUnlock", 12080),
     ("cuCtxCreate_v3", 11040),
     ("cuCtxCreate_v4", 12050),
     ("cuCtxFromGreenCtx", 12040),

@@ -1,5 +1,6 @@
-//! Identity of this process, for other processes to find it.
+//! Identities of processes, for other processes to find them.
 
+use std::io;
 use std::os::unix::fs::MetadataExt;
 
 /// Identity of a process across namespaces.
@@ -17,6 +18,20 @@ pub(crate) fn current() -> ProcessIdentity {
         namespace: std::fs::metadata("/proc/self/ns/pid").map_or(0, |file| file.ino()),
         started: started().unwrap_or(0),
     }
+}
+
+/// Identity of a process by its pid in the caller's namespace, without its start.
+pub(crate) fn of(pid: u32) -> io::Result<ProcessIdentity> {
+    let namespace = std::fs::metadata(format!("/proc/{pid}/ns/pid"))?.ino();
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let pid = innermost(&status).ok_or(io::ErrorKind::InvalidData)?;
+    Ok(ProcessIdentity { pid, namespace, started: 0 })
+}
+
+/// The number of a process or thread in its own namespace, in the text of its `status` file.
+pub(crate) fn innermost(status: &str) -> Option<u32> {
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    numbers.split_ascii_whitespace().next_back()?.parse().ok()
 }
 
 fn started() -> Option<u64> {

@@ -18,6 +18,7 @@
 //! The crate also has what both libraries need at their C interface: the location of the machine
 //! ([`locate`]), and pointer arguments ([`pointers`]).
 
+mod absence;
 mod blocks;
 mod clock;
 pub mod contexts;
@@ -38,7 +39,9 @@ pub mod pointers;
 pub mod privilege;
 mod process;
 mod process_handle;
+pub mod process_socket;
 
+pub use absence::Footprint;
 pub use blocks::{BlockId, FileIdentity};
 pub use gpu::{Clock, FakeGpu};
 pub use layout::{BLOCKS, SLOTS};

@@ -197,6 +197,11 @@ impl<T: Copy, E: PointerError> In<T, E> {
         Ok(unsafe { target.read_unaligned() })
     }
 
+    /// Whether the caller passed null.
+    pub fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
     /// Reads `count` structures; zero structures need no pointer.
     pub fn list(self, count: usize) -> Result<Vec<T>, E> {
         (0..count).map(|index| Self(self.0.wrapping_add(index), PhantomData).read()).collect()

@@ -32,6 +32,7 @@ pub use mig::{
     MigRefusal, MigState, MigTable, capability_text, mig_capabilities, mig_uuid,
 };
 pub use state::{
-    Ecc, Event, EventKind, GpuState, ImexState, KernelFault, KernelState, RecoveryAction, State,
+    CheckpointState, Ecc, Event, EventKind, GpuState, ImexState, KernelFault, KernelState,
+    RecoveryAction, State,
 };
 pub use state_file::StateFile;

@@ -36,6 +36,8 @@ pub struct State {
     pub mig_destroy_millis: u64,
     /// Faults of the node's IMEX service.
     pub imex: ImexState,
+    /// Faults and durations of checkpoints of processes.
+    pub checkpoints: CheckpointState,
     /// Events for `nvmlEventSetWait`, oldest first. Append only: an event set delivers the events
     /// appended after its creation.
     pub events: Vec<Event>,
@@ -53,6 +55,23 @@ pub struct ImexState {
     pub stuck_in: Option<String>,
     /// Peers that the service cannot reach, and that cannot reach it, by their index.
     pub cut_peers: BTreeSet<u32>,
+}
+
+/// Faults and durations of checkpoints of processes (`cuCheckpointProcessLock` and so on). A plain refusal is one of
+/// [`State::failing_calls`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct CheckpointState {
+    /// Whether the work of a process never ends that is to be locked: the lock waits until its timeout.
+    pub lock_hangs: bool,
+    /// Whether a checkpoint breaks half-way, which leaves the process in the state FAILED.
+    pub checkpoint_breaks: bool,
+    /// Whether a restore breaks half-way, which leaves the process in the state FAILED.
+    pub restore_breaks: bool,
+    /// Duration of a checkpoint, in milliseconds.
+    pub checkpoint_millis: u64,
+    /// Duration of a restore, in milliseconds.
+    pub restore_millis: u64,
 }
 
 /// State of one GPU.

@@ -45,11 +45,17 @@ struct Queue {
     jobs: VecDeque<Job>,
     /// Number of finished callbacks per stream.
     done: BTreeMap<Handle, u64>,
+    /// Number of callbacks that have not finished.
+    unfinished: usize,
     has_thread: bool,
 }
 
-static QUEUE: Mutex<Queue> =
-    Mutex::new(Queue { jobs: VecDeque::new(), done: BTreeMap::new(), has_thread: false });
+static QUEUE: Mutex<Queue> = Mutex::new(Queue {
+    jobs: VecDeque::new(),
+    done: BTreeMap::new(),
+    unfinished: 0,
+    has_thread: false,
+});
 static CHANGED: Condvar = Condvar::new();
 static HAS_CALLBACKS: AtomicBool = AtomicBool::new(false);
 
@@ -63,6 +69,7 @@ pub(crate) fn submit(handle: Handle, stream: &mut Stream, callback: Callback) ->
         queue.has_thread = true;
     }
     stream.callbacks += 1;
+    queue.unfinished += 1;
     let (mark, number) = (stream.tail, stream.callbacks);
     queue.jobs.push_back(Job { device: stream.device()?, mark, stream: handle, number, callback });
     CHANGED.notify_all();
@@ -72,6 +79,11 @@ pub(crate) fn submit(handle: Handle, stream: &mut Stream, callback: Callback) ->
 /// Whether any callback was ever submitted.
 pub(crate) fn has_callbacks() -> bool {
     HAS_CALLBACKS.load(Relaxed)
+}
+
+/// Whether no callback of any stream is to run.
+pub(crate) fn are_all_done() -> bool {
+    lock(&QUEUE).unfinished == 0
 }
 
 /// Whether `count` callbacks of a stream have run.
@@ -120,7 +132,10 @@ fn run() {
         // A lost GPU ends its work; the callback runs anyway, because callers wait for it.
         let _ = job.device.wait(job.mark);
         job.callback.call();
-        lock(&QUEUE).done.insert(job.stream, job.number);
+        let mut queue = lock(&QUEUE);
+        queue.done.insert(job.stream, job.number);
+        queue.unfinished -= 1;
+        drop(queue);
         CHANGED.notify_all();
     }
 }

@@ -235,6 +235,11 @@ pub(crate) fn free_pinned(start: u64) -> CallResult {
     Ok(())
 }
 
+/// Whether the process has managed memory.
+pub(crate) fn has_managed() -> bool {
+    heap().ranges.values().any(|range| matches!(range.kind, RangeKind::Managed { .. }))
+}
+
 /// Moves all allocations of a context to another one; 0 for none.
 pub(crate) fn move_to(from: Handle, to: Handle) {
     for range in heap().ranges.values_mut().filter(|range| range.context == from) {

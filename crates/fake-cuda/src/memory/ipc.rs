@@ -139,6 +139,12 @@ pub(crate) fn is_file(address: u64) -> bool {
         || opened.is_some_and(|(start, opened)| address - start < opened.bytes)
 }
 
+/// Whether the process shares memory with others, of its own or of theirs.
+pub(crate) fn is_used() -> bool {
+    let files = files();
+    !files.own.is_empty() || !files.opened.is_empty()
+}
+
 /// Drops memory of this process that others may share; they keep it.
 pub(crate) fn unshare(start: u64) {
     let Some(own) = files().own.remove(&start) else { return };

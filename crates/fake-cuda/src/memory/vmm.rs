@@ -194,6 +194,14 @@ pub(crate) fn exporter(handle: Handle) -> Option<NodeId> {
     with(handle, find).ok().flatten()
 }
 
+/// Whether the process has physical memory that it has exported or imported.
+pub(crate) fn is_shared() -> bool {
+    let is_shared = |handle: &Handle| {
+        MEMORY.with(*handle, |memory| Ok(!matches!(memory.charge, Charge::Process)))
+    };
+    MEMORY.handles().iter().any(|handle| is_shared(handle) == Ok(true))
+}
+
 fn with<A>(handle: Handle, body: impl FnOnce(&mut Memory) -> Result<A, Code>) -> Result<A, Code> {
     MEMORY.with(handle, body).map_err(|code| match code {
         Code::INVALID_HANDLE => Code::INVALID_VALUE,

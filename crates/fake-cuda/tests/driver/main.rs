@@ -10,6 +10,7 @@
     reason = "tests call C functions with pointers to their own locals and may fail loudly"
 )]
 
+mod checkpoints;
 mod contexts;
 mod copies;
 mod fabric;

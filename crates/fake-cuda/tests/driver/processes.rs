@@ -24,6 +24,11 @@ pub(crate) struct Other {
 }
 
 impl Other {
+    /// Its pid.
+    pub(crate) fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).unwrap()
+    }
+
     fn start(node: &Node, role: &str) -> Self {
         Self::start_by(Command::new(env::current_exe().unwrap()), node, role)
     }
@@ -43,7 +48,8 @@ impl Other {
         Self::start_test(command, node, &format!("processes::{role}"))
     }
 
-    fn start_test(mut command: Command, node: &Node, path: &str) -> Self {
+    /// A process that is the test of this path, by a command that runs this binary.
+    pub(crate) fn start_test(mut command: Command, node: &Node, path: &str) -> Self {
         let child = command
             .args(["--exact", path, "--nocapture", "--test-threads=1"])
             .env(FOLDER, node.folder.path())
@@ -58,7 +64,8 @@ impl Other {
         other
     }
 
-    fn finish(mut self) {
+    /// Ends its input, after which it must end well.
+    pub(crate) fn finish(mut self) {
         drop(self.child.stdin.take());
         assert!(self.child.wait().unwrap().success());
     }
@@ -215,7 +222,7 @@ fn has_a_child_that_outlives_it() {
 }
 
 /// NVML of the same machine.
-fn management(node: &Node) -> NvmlLib {
+pub(crate) fn management(node: &Node) -> NvmlLib {
     let library = node.folder.path().join("libnvidia-ml.so.1");
     fs::copy(built("liboctavo_fake_nvml.so"), &library).unwrap();
     let nvml = unsafe { NvmlLib::new(&library) }.unwrap();
@@ -224,7 +231,7 @@ fn management(node: &Node) -> NvmlLib {
 }
 
 /// Pids and memory of the processes on the first GPU.
-fn processes(nvml: &NvmlLib) -> Vec<(u32, u64)> {
+pub(crate) fn processes(nvml: &NvmlLib) -> Vec<(u32, u64)> {
     let mut gpu = std::ptr::null_mut();
     assert_eq!(unsafe { nvml.nvmlDeviceGetHandleByIndex_v2(0, &raw mut gpu) }, 0);
     let mut list: [nvmlProcessInfo_t; 8] = unsafe { std::mem::zeroed() };
@@ -280,8 +287,11 @@ fn a_program_with_a_context_keeps_the_mig_mode_from_changing() {
     assert_eq!(set_mode(1), 0);
 }
 
-#[test]
-fn a_process_in_a_namespace_of_its_own_is_listed_by_the_hosts_id() {
+pub(crate) const NO_NAMESPACE: &str =
+    "this account may not make process namespaces (unshare --user --pid)";
+
+/// A command that runs this binary in a namespace of its own; `None` if this account may make none.
+pub(crate) fn in_own_namespace() -> Option<Command> {
     let mut unshare = Command::new("unshare");
     unshare.args(["--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]);
     let works = Command::new("unshare")
@@ -290,13 +300,21 @@ fn a_process_in_a_namespace_of_its_own_is_listed_by_the_hosts_id() {
         .status()
         .is_ok_and(|status| status.success());
     if !works {
-        println!("skipped: this account may not make process namespaces (unshare --user --pid)");
-        return;
+        return None;
     }
-    let node = Node::new("t4");
-    let nvml = management(&node);
     // It prints an error when its child is killed.
     unshare.arg(env::current_exe().unwrap()).stderr(Stdio::null());
+    Some(unshare)
+}
+
+#[test]
+fn a_process_in_a_namespace_of_its_own_is_listed_by_the_hosts_id() {
+    let Some(unshare) = in_own_namespace() else {
+        println!("skipped: {NO_NAMESPACE}");
+        return;
+    };
+    let node = Node::new("t4");
+    let nvml = management(&node);
     let other = Other::start_by(unshare, &node, "holds_five_gibibytes");
     let listed = processes(&nvml);
     assert_eq!(listed.len(), 1);
@@ -349,8 +367,8 @@ fn what_dead_processes_left_of_shared_memory_is_swept_away() {
         assert_eq!(code, 0);
     }
     assert_eq!((old.exists(), young.exists()), (false, true));
-    // The GPU, the recent file and the files in use.
-    assert_eq!(fs::read_dir(young.parent().unwrap()).unwrap().count(), 4);
+    // The GPU, the socket of this process, the recent file and the files in use.
+    assert_eq!(fs::read_dir(young.parent().unwrap()).unwrap().count(), 5);
 }
 
 #[test]
