@@ -28,7 +28,7 @@ use crate::{
 };
 use library::Library;
 
-pub use search::{LIBRARY_NAME, find_library};
+pub use search::{LIBRARY_NAME, find_cuda_library, find_library};
 
 /// NVIDIA's management library, loaded and initialised; shut down on drop.
 pub struct Nvml {

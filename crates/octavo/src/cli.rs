@@ -284,6 +284,20 @@ Examples:
     #[command(name = "cdi-hook", hide = true)]
     CdiHook(octavo_hook::Args),
 
+    /// Move the GPU memory of a process to the host, or back; run by agents. NVIDIA's program for it is cuda-checkpoint
+    #[command(
+        name = "process-checkpoint",
+        hide = true,
+        after_help = "\
+Prints {\"pid\":N,\"state\":\"running|locked|checkpointed|failed\",\"milliseconds\":{\"lock\":N, ...}}.
+An action begins at the state of the process, and does nothing if nothing is left to do.
+
+Exit codes: 0 done, 1 failed and the process may be in any state, 2 wrong usage, 3 the driver has no
+checkpoints (older than 570), 4 the driver refuses this process, 5 the GPU has too little memory to
+restore it, 6 its work did not end in time, 7 no such process."
+    )]
+    ProcessCheckpoint(octavo_process_checkpoint::ProcessCheckpointArgs),
+
     /// Write files of the repository
     #[command(hide = true)]
     Generate {

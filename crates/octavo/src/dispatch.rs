@@ -130,6 +130,12 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
                 return Ok(ExitStatus::CheckFailed.into());
             }
         }
+        // Only the driver's library: no runtime, no TLS.
+        Program::ProcessCheckpoint(args) => {
+            logging::start(cli.log, LogProfile::Command);
+            let (out, errors) = (&mut io::stdout().lock(), &mut io::stderr().lock());
+            return octavo_process_checkpoint::run(&args, out, errors);
+        }
         Program::Share(args) => {
             logging::start(cli.log, LogProfile::Command);
             return octavo_enforcement::standalone::run(&args);

@@ -11,7 +11,7 @@ use super::{Finding, SourceFile};
 
 /// Rooms in the order in which data flows, each with the rooms it may use. `octavo` and `xtask`
 /// wire and check the others.
-const ALLOWED: [(&str, &[&str]); 40] = [
+const ALLOWED: [(&str, &[&str]); 41] = [
     ("machine", &[]),
     ("gpu", &["machine"]),
     ("cel", &[]),
@@ -47,6 +47,7 @@ const ALLOWED: [(&str, &[&str]); 40] = [
             "proxy",
             "node",
             "cdi",
+            "process-checkpoint",
         ],
     ),
     (
@@ -79,6 +80,7 @@ const ALLOWED: [(&str, &[&str]); 40] = [
     ("fake-imex", &["machine", "fake-gpu"]),
     ("fake-programs", &["machine", "fake-gpu"]),
     ("probe", &["term"]),
+    ("process-checkpoint", &["gpu"]),
     ("figure", &["term"]),
     ("research", &["agent", "figure", "gpu", "sim"]),
     ("lab", &["api", "kube-io", "kubelet-api", "machine", "term"]),
@@ -109,7 +111,7 @@ const NAME_KUBE: [&str; 14] = [
 ];
 
 /// Rooms that may contain `unsafe`; every other crate root forbids it.
-const UNSAFE: [&str; 7] = [
+const UNSAFE: [&str; 8] = [
     "octavo-lease-page",
     "octavo-gpu",
     "octavo-fake-gpu",
@@ -117,6 +119,7 @@ const UNSAFE: [&str; 7] = [
     "octavo-fake-nvml",
     "octavo-guard",
     "octavo-probe",
+    "octavo-process-checkpoint",
 ];
 
 /// The room of custom resources.

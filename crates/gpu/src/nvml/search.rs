@@ -8,6 +8,9 @@ use crate::root::find_in;
 /// Name of the management library, as programs ask the loader for it.
 pub const LIBRARY_NAME: &str = "libnvidia-ml.so.1";
 
+/// Name of the library of CUDA.
+const CUDA_LIBRARY_NAME: &str = "libcuda.so.1";
+
 /// Folders below the root, in search order.
 const LIBRARY_FOLDERS: [&str; 10] = [
     "usr/lib64",
@@ -32,9 +35,18 @@ const DRIVER_CONTAINER: &str = "run/nvidia/driver";
 /// A driver in a container has a root of its own. The error names that root, but it is not used:
 /// containers need the driver's other files from the same root.
 pub fn find_library(driver_root: &Path) -> Result<PathBuf, DriverError> {
+    find(driver_root, LIBRARY_NAME)
+}
+
+/// As [`find_library`], for the library of CUDA.
+pub fn find_cuda_library(driver_root: &Path) -> Result<PathBuf, DriverError> {
+    find(driver_root, CUDA_LIBRARY_NAME)
+}
+
+fn find(driver_root: &Path, name: &str) -> Result<PathBuf, DriverError> {
     let container = driver_root.join(DRIVER_CONTAINER);
-    find_under(driver_root).ok_or_else(|| {
-        let remedy = if find_under(&container).is_some() {
+    find_in(driver_root, &LIBRARY_FOLDERS, name).ok_or_else(|| {
+        let remedy = if find_in(&container, &LIBRARY_FOLDERS, name).is_some() {
             format!("a driver container has it: set the driver root to {}", container.display())
         } else {
             "install the NVIDIA driver on this node, or set the driver root to the folder that \
@@ -42,7 +54,7 @@ pub fn find_library(driver_root: &Path) -> Result<PathBuf, DriverError> {
                 .to_owned()
         };
         DriverError::Load {
-            path: LIBRARY_NAME.to_owned(),
+            path: name.to_owned(),
             reason: format!(
                 "it is in none of {} under {}; {remedy}",
                 LIBRARY_FOLDERS.join(", "),
@@ -50,10 +62,6 @@ pub fn find_library(driver_root: &Path) -> Result<PathBuf, DriverError> {
             ),
         }
     })
-}
-
-fn find_under(root: &Path) -> Option<PathBuf> {
-    find_in(root, &LIBRARY_FOLDERS, LIBRARY_NAME)
 }
 
 #[cfg(test)]
