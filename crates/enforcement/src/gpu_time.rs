@@ -14,6 +14,7 @@
 
 mod clients;
 mod gpus;
+mod memory;
 mod thread;
 
 use std::collections::BTreeMap;
@@ -28,9 +29,12 @@ use octavo_arbiter::{ShareTime, Terms};
 use octavo_lease_page::SharedPage;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use tokio::sync::Notify;
 
 use crate::share::ActiveShare;
 use clients::Client;
+use memory::MemoryCommand;
+pub(crate) use memory::ProcessMemory;
 
 /// A share as the arbiters know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +71,8 @@ enum Command {
     Leave(ClientId),
     /// How much time each share has had so far.
     Times(Sender<BTreeMap<String, ShareTime>>),
+    /// Something about the memory of shares.
+    Memory(MemoryCommand),
 }
 
 /// The thread that gives leases. It ends when this and all [`LeaseClient`]s are dropped; then no process needs a lease.
@@ -75,6 +81,7 @@ pub(crate) struct GpuTime {
     commands: Sender<Command>,
     wake: OwnedFd,
     last_id: AtomicU64,
+    needs: Arc<Notify>,
 }
 
 impl GpuTime {
@@ -82,9 +89,10 @@ impl GpuTime {
     pub(crate) fn start() -> io::Result<Arc<Self>> {
         let (commands, receiver) = mpsc::channel();
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let thread = thread::LeaseThread::new(receiver, wake.try_clone()?)?;
+        let needs = Arc::new(Notify::new());
+        let thread = thread::LeaseThread::new(receiver, wake.try_clone()?, Arc::clone(&needs))?;
         std::thread::Builder::new().name("gpu-time".to_owned()).spawn(move || thread.run())?;
-        Ok(Arc::new(Self { commands, wake, last_id: AtomicU64::new(0) }))
+        Ok(Arc::new(Self { commands, wake, last_id: AtomicU64::new(0), needs }))
     }
 
     /// Takes the shares that there are now.
@@ -99,11 +107,12 @@ impl GpuTime {
         pid: u32,
         socket: impl AsFd,
     ) -> io::Result<LeaseClient> {
+        let number = pid;
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::NotFound)?;
         let process = pidfd_open(pid, PidfdFlags::empty())?;
         let (page, doorbell, offer) = SharedPage::create()?;
         let id = self.last_id.fetch_add(1, Ordering::Relaxed);
-        let client = Client::new(share.to_owned(), page, doorbell, process);
+        let client = Client::new(share.to_owned(), page, doorbell, (number, process));
         // First, so that the process finds a page that is served.
         self.send(Command::Join(id, client));
         let joined = LeaseClient { of: Arc::clone(self), id };

@@ -1,9 +1,11 @@
 //! Metrics of shares and memory enforcement. A share's series are removed with the share, which bounds their number.
 
+mod swap;
 mod time;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 pub use octavo_arbiter::ShareTime;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -12,6 +14,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
+use swap::SwapMetrics;
 use time::TimeMetrics;
 
 /// Labels of a share.
@@ -93,6 +96,7 @@ pub struct EnforcementMetrics {
     unknown: Family<ShareLabels, Counter>,
     overflows: Family<OverflowLabels, Counter>,
     time: TimeMetrics,
+    swap: SwapMetrics,
     foreign: Family<GpuLabels, Gauge>,
     hanging: Family<NodeLabels, Gauge>,
     blind: Family<BlindLabels, Gauge>,
@@ -171,6 +175,7 @@ impl EnforcementMetrics {
             metrics.blind.clone(),
         );
         metrics.time.register(registry);
+        metrics.swap.register(registry);
         metrics
     }
 
@@ -202,6 +207,16 @@ impl EnforcementMetrics {
         self.time.set(share, time);
     }
 
+    /// Sets how much of a share's memory is on the host, in bytes.
+    pub fn set_swapped(&self, share: &ShareLabels, bytes: u64) {
+        self.swap.set(share, bytes);
+    }
+
+    /// Counts a move of a share's memory, to the host or back.
+    pub fn count_move(&self, share: &ShareLabels, is_out: bool, is_done: bool, took: Duration) {
+        self.swap.count(share, is_out, is_done, took);
+    }
+
     /// Counts a response to an overflow.
     pub fn overflow(&self, share: &ShareLabels, action: &'static str) {
         self.overflows.get_or_create(&share.with(action)).inc();
@@ -222,6 +237,7 @@ impl EnforcementMetrics {
             family.remove(share);
         }
         self.time.remove(share);
+        self.swap.remove(share);
         self.refused.remove(share);
         self.unknown.remove(share);
         for action in ACTIONS {

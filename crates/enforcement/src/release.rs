@@ -10,6 +10,7 @@ use octavo_node::files::StorageError;
 use crate::process::freezer::Freezer;
 use crate::process::proc::Cgroups;
 use crate::share::{self, mount};
+use crate::swap::remove_record;
 
 /// Removes the folders whose names match; a missing parent is fine. Frozen containers are thawed first, since only a
 /// file beside the folder records them.
@@ -29,7 +30,7 @@ pub fn release_shares(
     for entry in entries {
         let entry = entry.map_err(StorageError::of("read", &parent))?;
         let is_meant = entry.file_name().to_str().is_some_and(&is_meant);
-        // Files are records of frozen containers, which `thaw` removes.
+        // Files are records of frozen and of swapped containers, which go with their folders.
         let is_folder = entry.file_type().map_err(StorageError::of("read", &parent))?.is_dir();
         if !is_meant || !is_folder {
             continue;
@@ -37,6 +38,7 @@ pub fn release_shares(
         let path = entry.path();
         thaw(&paths.cgroup_root, &path);
         mount::remove(&path).map_err(StorageError::of("unmount", &path))?;
+        remove_record(&path).map_err(StorageError::of("remove the record of", &path))?;
         match fs::remove_dir_all(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             removed => removed.map_err(StorageError::of("remove", &path))?,

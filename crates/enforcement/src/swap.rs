@@ -1,6 +1,27 @@
-//! Moves memory of shares between the GPU and the host.
+//! Moves memory of shares between the GPU and the host, so that shares may have more than their requests.
+//!
+//! ```text
+//! plan        whose processes are moved, and how much each share may have: pure
+//! mover       moves the processes of one share, each on a thread of its own
+//! checkpoint  the steps of the driver, by a program of their own
+//! host        whether the host, and the containers, have room
+//! record      which processes are on the host, in a file beside the share's folder
+//! ```
+//!
+//! The watchdog observes the shares and carries the plan out ([`crate::watchdog`]). The design is in
+//! `docs/design/memory-swap.md`.
+
+mod checkpoint;
+mod host;
+mod mover;
+pub(crate) mod plan;
+mod record;
 
 use std::path::PathBuf;
+
+pub(crate) use host::ContainerMemory;
+pub(crate) use mover::{MoveError, Moved, Mover, MovingShare};
+pub(crate) use record::{remove_record, swapped};
 
 /// How memory of shares is swapped.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -28,15 +28,17 @@ mod monitored_share;
 mod notify;
 mod overflow;
 mod reconciler;
+mod swapping;
 mod usage_split;
 mod visibility;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use octavo_gpu::DriverHandle;
+use octavo_gpu::{DriverHandle, Gpu};
 use octavo_kube_io::events::Events;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -46,12 +48,13 @@ use crate::gpu_time::GpuTime;
 use crate::metrics::EnforcementMetrics;
 use crate::process::proc::Proc;
 use crate::share::{ActiveShare, ShareReports};
-use crate::swap::SwapSettings;
+use crate::swap::{Mover, SwapSettings};
 use consumers::ClaimConsumers;
 use driver_poll::{DriverPoller, PollResult};
 pub use guards::connection_quota::raise_descriptor_limit;
 use notify::notifier::{Notifier, Notify};
 use reconciler::ShareReconciler;
+use swapping::Swapping;
 
 /// Monitors the shares of a node. Runs until it is dropped or the sender of shares is gone. `tasks` are those of the agent's
 /// active period; tasks that write files are awaited at its end.
@@ -135,6 +138,7 @@ impl Watchdog {
 
     async fn run(mut self) {
         let mut next = Instant::now();
+        let mut rested = next;
         loop {
             let is_idle =
                 self.reconciler.as_ref().is_none_or(|reconciler| reconciler.gpus().is_empty());
@@ -149,6 +153,11 @@ impl Watchdog {
                     if !shares.is_empty() || self.reconciler.is_some() {
                         self.with_reconciler(move |reconciler| reconciler.set_shares(&shares)).await;
                     }
+                }
+                () = needs(self.dependencies.gpu_time.as_deref(), rested), if self.reconciler.is_some() => {
+                    rested = Instant::now() + NEEDS_INTERVAL;
+                    let at = self.began.elapsed();
+                    self.with_reconciler(move |reconciler| reconciler.divide_memory(at)).await;
                 }
                 () = sleep_until(next), if !is_idle => {
                     self.poll().await;
@@ -167,6 +176,11 @@ impl Watchdog {
         let is_hanging =
             matches!(&polled, PollResult::Answered { hanging, .. } if !hanging.is_empty());
         self.dependencies.metrics.hanging(&self.dependencies.watched.name, is_hanging);
+        if self.reconciler.as_ref().is_some_and(ShareReconciler::needs_sizes)
+            && let Some(sizes) = sizes(&driver).await
+        {
+            self.with_reconciler(move |reconciler| reconciler.set_sizes(sizes)).await;
+        }
         let at = self.began.elapsed();
         self.with_reconciler(move |reconciler| reconciler.reconcile(at, &polled)).await;
     }
@@ -180,15 +194,21 @@ impl Watchdog {
         let proc = Proc::new("/proc".into());
         let make = || {
             let consumers = Arc::clone(consumers);
-            ShareReconciler::new(
+            let mut reconciler = ShareReconciler::new(
                 node,
-                proc,
+                proc.clone(),
                 cgroup_root,
                 Arc::clone(metrics),
                 Arc::clone(notifier),
                 consumers,
                 gpu_time.clone(),
-            )
+            );
+            if let Some(gpu_time) = gpu_time
+                && let Some(swapping) = swapping(watched, proc, gpu_time)
+            {
+                reconciler.swap_by(swapping);
+            }
+            reconciler
         };
         let mut reconciler = self.reconciler.take().unwrap_or_else(make);
         let done = self.dependencies.tasks.spawn_blocking(move || {
@@ -203,6 +223,38 @@ impl Watchdog {
             }
         }
     }
+}
+
+/// Shortest time between two looks that processes ask for. A process that asks without end costs little.
+const NEEDS_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Waits until a process needs memory that it does not have, and until some time.
+async fn needs(gpu_time: Option<&GpuTime>, not_before: Instant) {
+    match gpu_time {
+        Some(gpu_time) => {
+            sleep_until(not_before).await;
+            gpu_time.needs().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Memory that programs can have of each GPU, in bytes; `None` if the driver does not answer.
+async fn sizes(driver: &DriverHandle) -> Option<BTreeMap<String, u64>> {
+    let driver = driver.get()?;
+    let gpus = tokio::task::spawn_blocking(move || driver.gpus()).await.ok()?.ok()?;
+    let size =
+        |gpu: Gpu| (gpu.uuid, gpu.memory_bytes.saturating_sub(gpu.reserved_bytes.unwrap_or(0)));
+    Some(gpus.into_iter().flatten().map(size).collect())
+}
+
+/// Divides the memory of shares, if the node swaps any.
+fn swapping(watched: &WatchedNode, proc: Proc, gpu_time: &Arc<GpuTime>) -> Option<Swapping> {
+    let settings = watched.swap.clone()?;
+    // The path may be that of another program by now.
+    let program = PathBuf::from("/proc/self/exe");
+    let mover = Mover::new(settings, program, proc, Arc::clone(gpu_time));
+    Some(Swapping::new(Arc::clone(gpu_time), mover))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use octavo_guard_abi::lease_page::{Lease, LeasePage, LeaseWord, SIZE};
 use octavo_guard_abi::message::REPLY;
@@ -68,10 +68,31 @@ impl SharedPage {
             return false;
         }
         word.store(new.0, Ordering::SeqCst);
-        // Nothing waits if it fails.
-        let _ = futex::wake(word, futex::Flags::empty(), i32::MAX.unsigned_abs());
+        wake(word);
         true
     }
+
+    /// Answers requests for memory up to this number.
+    pub fn answer(&self, number: u32) {
+        let word = &self.words().answered;
+        if word.swap(number, Ordering::SeqCst) != number {
+            wake(word);
+        }
+    }
+
+    /// Lets calls that touch memory wait, or go on.
+    pub fn suspend(&self, is_suspended: bool) {
+        let word = &self.words().suspended;
+        if word.swap(u32::from(is_suspended), Ordering::SeqCst) != u32::from(is_suspended) {
+            wake(word);
+        }
+    }
+}
+
+/// Wakes all threads that wait for a word of a page.
+fn wake(word: &AtomicU32) {
+    // Nothing waits if it fails.
+    let _ = futex::wake(word, futex::Flags::empty(), i32::MAX.unsigned_abs());
 }
 
 /// A page and a doorbell for a process.

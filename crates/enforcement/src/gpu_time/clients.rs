@@ -7,6 +7,8 @@ use octavo_arbiter::{Lease, MILLISECOND};
 use octavo_guard_abi::lease_page::Work;
 use octavo_lease_page::SharedPage;
 
+use super::memory::ProcessMemory;
+
 /// How long a page says that a lease is needed, after it was last looked at, in milliseconds. A thread that waits opens it
 /// itself then, if the agent is gone.
 const OPENS_AFTER_MS: u64 = 2_000;
@@ -20,6 +22,8 @@ pub(super) struct Client {
     /// Name of its share.
     pub(super) share: String,
     page: SharedPage,
+    /// Its number.
+    pid: u32,
     /// The agent's end.
     pub(super) doorbell: OwnedFd,
     /// Readable when the process has ended.
@@ -29,6 +33,10 @@ pub(super) struct Client {
     lease: Lease,
     /// Until when launches may begin that it did not count.
     freed_until: Option<u64>,
+    /// Launches that had ended when its memory was last looked at.
+    completed: u64,
+    /// Number of its last request for memory that was looked at.
+    seen_request: u32,
 }
 
 impl Client {
@@ -36,10 +44,20 @@ impl Client {
         share: String,
         page: SharedPage,
         doorbell: OwnedFd,
-        process: OwnedFd,
+        (pid, process): (u32, OwnedFd),
     ) -> Self {
-        let (is_deaf, lease) = (false, Lease::None);
-        let client = Self { share, page, doorbell, process, is_deaf, lease, freed_until: None };
+        let client = Self {
+            share,
+            page,
+            pid,
+            doorbell,
+            process,
+            is_deaf: false,
+            lease: Lease::None,
+            freed_until: None,
+            completed: 0,
+            seen_request: 0,
+        };
         client.renew();
         client
     }
@@ -60,6 +78,53 @@ impl Client {
         self.freed_until = (self.lease == Lease::Free).then(|| now.saturating_add(UNCOUNTED));
         self.lease = lease;
         self.page.set(lease);
+    }
+
+    /// The process's memory: what it needs, whether it works, and whether its memory can be moved.
+    pub(super) fn memory(&mut self, now: u64) -> ProcessMemory {
+        let (work, page) = (self.work(now), self.page.words());
+        let has_ended_some = work.completed != self.completed;
+        self.completed = work.completed;
+        // A later request is not answered with this one.
+        self.seen_request = page.asked.load(Ordering::SeqCst);
+        ProcessMemory {
+            pid: self.pid,
+            need: self.needs_memory().then(|| page.needed_bytes.load(Ordering::Relaxed)),
+            is_waiting: work.is_waiting,
+            is_running: work.is_running,
+            // Without a cap nothing is counted.
+            is_active: work.is_waiting
+                || work.is_running
+                || has_ended_some
+                || self.lease == Lease::Free,
+            unmovable: page.unmovable.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Whether a thread waits for memory that others have.
+    pub(super) fn needs_memory(&self) -> bool {
+        let page = self.page.words();
+        page.asked.load(Ordering::SeqCst) != page.answered.load(Ordering::SeqCst)
+    }
+
+    /// Whether a thread waits, for a lease or for its memory.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.page.words().waiting.load(Ordering::SeqCst) > 0
+    }
+
+    /// Answers the request for memory that was looked at last: the thread tries again.
+    pub(super) fn answer(&self) {
+        self.page.answer(self.seen_request);
+    }
+
+    /// Answers any request for memory.
+    pub(super) fn answer_all(&self) {
+        self.page.answer(self.page.words().asked.load(Ordering::SeqCst));
+    }
+
+    /// Lets calls wait while the process's memory is not on the GPU, or lets them go on.
+    pub(super) fn suspend(&self, is_suspended: bool) {
+        self.page.suspend(is_suspended);
     }
 
     /// Lets the process launch whenever it wants.
@@ -84,5 +149,7 @@ impl Drop for Client {
     /// However the thread ends: no process waits for it.
     fn drop(&mut self) {
         self.release();
+        self.suspend(false);
+        self.answer_all();
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use octavo_arbiter::{Activity, Arbiter, Settings, ShareTime};
 
 use super::clients::Client;
+use super::memory::MemoryState;
 use super::{ClientId, TimedShare};
 
 /// The arbiters by GPU, and all processes.
@@ -13,6 +14,7 @@ pub(super) struct Gpus {
     arbiters: BTreeMap<String, GpuArbiter>,
     /// GPU of each share.
     gpu_of: BTreeMap<String, String>,
+    pub(super) memory: MemoryState,
     pub(super) clients: BTreeMap<ClientId, Client>,
 }
 
@@ -49,6 +51,7 @@ impl Gpus {
         if !self.gpu_of.contains_key(&client.share) {
             client.release();
         }
+        client.suspend(self.memory.is_suspended(&client.share));
         self.clients.insert(id, client);
         self.look(id, now);
     }
@@ -76,6 +79,11 @@ impl Gpus {
         }
     }
 
+    /// Makes a step of all GPUs due.
+    pub(super) fn look_at_all(&mut self, now: u64) {
+        self.arbiters.values_mut().for_each(|gpu| gpu.due = Some(now));
+    }
+
     /// When the next step is due.
     pub(super) fn due(&self) -> Option<u64> {
         self.arbiters.values().filter_map(|gpu| gpu.due).min()
@@ -83,7 +91,7 @@ impl Gpus {
 
     /// Makes all steps that are due.
     pub(super) fn step(&mut self, now: u64) {
-        let Self { arbiters, gpu_of, clients } = self;
+        let Self { arbiters, gpu_of, memory, clients } = self;
         for (uuid, gpu) in
             arbiters.iter_mut().filter(|(_, gpu)| gpu.due.is_some_and(|at| at <= now))
         {
@@ -92,26 +100,27 @@ impl Gpus {
                 let own = clients.values().filter(|client| client.share == *share);
                 own.fold(Activity { is_drained: true, ..Activity::default() }, |sum, client| {
                     let work = client.work(now);
+                    // Of a share that is not on the GPU, threads wait for its memory, and for no lease.
+                    let is_waiting = work.is_waiting && !memory.is_suspended(share);
                     Activity {
                         processes: sum.processes + 1,
                         running: sum.running + u32::from(work.is_running),
-                        is_waiting: sum.is_waiting || work.is_waiting,
+                        is_waiting: sum.is_waiting || is_waiting,
                         completed: sum.completed.saturating_add(work.completed),
                         is_drained: sum.is_drained && !work.is_running,
                     }
                 })
             });
             for client in clients.values_mut().filter(|client| is_here(client)) {
-                client.set(gpu.arbiter.lease(&client.share), now);
+                let lease = memory.lease(&client.share, uuid, gpu.arbiter.lease(&client.share));
+                client.set(lease, now);
             }
         }
     }
 
     /// How much time each share has had so far. A holder that is alone is seldom looked at, so all are looked at now.
     pub(super) fn times(&mut self, now: u64) -> BTreeMap<String, ShareTime> {
-        for gpu in self.arbiters.values_mut() {
-            gpu.due = Some(now);
-        }
+        self.look_at_all(now);
         self.step(now);
         let times = self.arbiters.values().flat_map(|gpu| gpu.arbiter.times());
         times.map(|(share, time)| (share.clone(), time)).collect()

@@ -3,6 +3,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
 };
+use tokio::sync::Notify;
 
 use super::clients::Client;
 use super::gpus::Gpus;
@@ -42,17 +44,24 @@ pub(super) struct LeaseThread {
     epoll: OwnedFd,
     began: Instant,
     gpus: Gpus,
+    /// Notified when a process needs memory that others have.
+    needs: Arc<Notify>,
 }
 
 impl LeaseThread {
-    pub(super) fn new(commands: Receiver<Command>, wake: OwnedFd) -> io::Result<Self> {
+    pub(super) fn new(
+        commands: Receiver<Command>,
+        wake: OwnedFd,
+        needs: Arc<Notify>,
+    ) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
         for (file, number) in [(&wake, COMMANDS), (&timer, TIMER)] {
             epoll::add(&epoll, file, epoll::EventData::new_u64(number), epoll::EventFlags::IN)?;
         }
-        Ok(Self { commands, wake, timer, epoll, began: Instant::now(), gpus: Gpus::default() })
+        let (began, gpus) = (Instant::now(), Gpus::default());
+        Ok(Self { commands, wake, timer, epoll, began, gpus, needs })
     }
 
     /// Runs until no commands can come any more. Then each process launches whenever it wants, as after the end of its client.
@@ -96,6 +105,7 @@ impl LeaseThread {
                     // The asker may have gone.
                     let _ = sender.send(self.gpus.times(now));
                 }
+                Ok(Command::Memory(command)) => self.gpus.take_memory_command(command, now),
                 Err(TryRecvError::Empty) => return true,
                 Err(TryRecvError::Disconnected) => return false,
             }
@@ -155,6 +165,9 @@ impl LeaseThread {
                 let _ = epoll::delete(&self.epoll, &client.doorbell);
             }
             self.gpus.look(number, self.now());
+            if self.gpus.has_needs(number) {
+                self.needs.notify_one();
+            }
         }
     }
 }

@@ -100,7 +100,7 @@ impl Freezer {
     }
 
     /// The control file for the cgroup of a process, unless the agent is in that cgroup.
-    fn control(&self, pid: u32, cgroups: &Cgroups) -> Option<PathBuf> {
+    pub(crate) fn control(&self, pid: u32, cgroups: &Cgroups) -> Option<PathBuf> {
         let Cgroups { unified, freezer } = cgroups;
         let (own_unified, own_freezer) = (self.own.unified.as_deref(), self.own.freezer.as_deref());
         [

@@ -21,17 +21,17 @@ const STATE_MODE: u32 = 0o666;
 /// Rejects links, and does not block on pipes.
 const OPEN_FLAGS: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
 
-/// Writes missing or different files of a share; returns whether any were written.
+/// Writes missing or different files of a share; returns whether any were written. A new limits file withholds so many bytes of the
+/// limit until the watchdog grants them.
 ///
 /// An existing state file stays unchanged, whatever its content: it belongs to the containers.
-pub(crate) fn write(folder: &Path, terms: &Terms) -> Result<bool, StorageError> {
+pub(crate) fn write(folder: &Path, terms: &Terms, withheld: u64) -> Result<bool, StorageError> {
     let path = folder.join(LIMITS_FILE);
     let mut is_written = match open(&path, true) {
-        Ok(file) => {
-            rewrite(&file, &with_learned(&file, terms)).map_err(StorageError::of("write", &path))?
-        }
+        Ok(file) => rewrite(&file, &with_learned(&file, terms), withheld)
+            .map_err(StorageError::of("write", &path))?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            make(&path, &terms.file(), limits::SIZE, LIMITS_MODE)?;
+            make(&path, &whole(terms, withheld), limits::SIZE, LIMITS_MODE)?;
             true
         }
         Err(error) => return Err(StorageError::of("open", &path)(error)),
@@ -67,6 +67,8 @@ pub(crate) struct RuntimeWords {
     pub(crate) untracked_bytes: u64,
     /// Bytes that the driver counts for the share.
     pub(crate) driver_bytes: u64,
+    /// Bytes of the limit that other shares have now.
+    pub(crate) withheld_bytes: u64,
 }
 
 impl LimitsFile {
@@ -83,18 +85,20 @@ impl LimitsFile {
     /// The words that change at run time.
     pub(crate) fn live(&self) -> io::Result<RuntimeWords> {
         let (mut gate, mut epoch) = ([0; 4], [0; 4]);
-        let (mut untracked, mut driver) = ([0; 8], [0; 8]);
+        let (mut untracked, mut driver, mut withheld) = ([0; 8], [0; 8], [0; 8]);
         let gate_at = limits::GATE_OFFSET as u64;
         self.file.read_exact_at(&mut gate, gate_at)?;
         self.file.read_exact_at(&mut epoch, gate_at + 4)?;
         let untracked_at = limits::UNTRACKED_OFFSET as u64;
         self.file.read_exact_at(&mut untracked, untracked_at)?;
         self.file.read_exact_at(&mut driver, untracked_at + 8)?;
+        self.file.read_exact_at(&mut withheld, limits::WITHHELD_OFFSET as u64)?;
         Ok(RuntimeWords {
             gate: ShareGate::of(u32::from_ne_bytes(gate)),
             epoch: u32::from_ne_bytes(epoch),
             untracked_bytes: u64::from_ne_bytes(untracked),
             driver_bytes: u64::from_ne_bytes(driver),
+            withheld_bytes: u64::from_ne_bytes(withheld),
         })
     }
 
@@ -118,11 +122,17 @@ impl LimitsFile {
         self.file.write_all_at(&words, limits::UNTRACKED_OFFSET as u64)
     }
 
+    /// Writes how much of the limit other shares have now.
+    pub(crate) fn set_withheld(&self, bytes: u64) -> io::Result<()> {
+        self.file.write_all_at(&bytes.to_ne_bytes(), limits::WITHHELD_OFFSET as u64)
+    }
+
     /// Writes the bytes charged for a context before it is created.
     pub(crate) fn set_context_bytes(&self, context_bytes: u64) -> io::Result<()> {
         let failed = |damage| io::Error::other(format!("{LIMITS_FILE} is damaged ({damage:?})"));
         let terms = self.terms().map_err(failed)?;
-        rewrite(&self.file, &Terms { context_bytes, ..terms }).map(|_| ())
+        let withheld = self.live()?.withheld_bytes;
+        rewrite(&self.file, &Terms { context_bytes, ..terms }, withheld).map(|_| ())
     }
 
     fn copy(&self) -> io::Result<Vec<u8>> {
@@ -161,8 +171,15 @@ fn copy(file: &File) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Updates a limits file in place; returns whether it changed. Concurrent readers retry.
-fn rewrite(file: &File, terms: &Terms) -> io::Result<bool> {
+/// A whole limits file.
+fn whole(terms: &Terms, withheld: u64) -> [u8; limits::SIZE] {
+    let mut file = terms.file();
+    file[limits::WITHHELD_OFFSET..][..8].copy_from_slice(&withheld.to_ne_bytes());
+    file
+}
+
+/// Updates a limits file in place; returns whether it changed. Concurrent readers retry. A damaged one withholds so many bytes.
+fn rewrite(file: &File, terms: &Terms, withheld: u64) -> io::Result<bool> {
     let found = copy(file)?;
     let damage = match Terms::decode(&found) {
         Ok(found) if found == *terms => return Ok(false),
@@ -180,7 +197,7 @@ fn rewrite(file: &File, terms: &Terms) -> io::Result<bool> {
     at(limits::TERMS_OFFSET, &terms.encode())?;
     if damage.is_some() {
         // No word of it can be trusted, including the gate. The sequence stays odd until the end.
-        let whole = terms.file();
+        let whole = whole(terms, withheld);
         let behind = limits::TERMS_OFFSET + limits::TERMS_SIZE;
         at(behind, &whole[behind..])?;
         at(0, &whole[..limits::SEQUENCE_OFFSET])?;

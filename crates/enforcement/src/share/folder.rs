@@ -150,7 +150,10 @@ pub fn write(paths: &NodePaths, share: &LimitedShare<'_>) -> Result<bool, Storag
         mount::ensure(&folder).map_err(StorageError::of("mount a file system on", &folder))?;
     }
     if let Some(guarded) = &share.guarded {
-        is_written |= files::write(&folder, &terms(share, guarded))?;
+        // Of an elastic share the watchdog grants even the request, since others may have it now.
+        let is_elastic = share.memory_request < share.memory_bytes;
+        let withheld = if is_elastic { share.memory_bytes } else { 0 };
+        is_written |= files::write(&folder, &terms(share, guarded), withheld)?;
     }
     let path = folder.join(FILE);
     if fs::read(&path).is_ok_and(|found| found == text) {

@@ -1,5 +1,7 @@
 //! One monitored share: its files, its socket, and its state between polls.
 
+mod memory;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Display;
 use std::fs;
@@ -73,6 +75,8 @@ pub(super) struct MonitoredShare {
     untracked: VecDeque<u64>,
     /// Processes of the last poll with an answer; `None` before the first.
     last: Option<BTreeMap<Process, PreviousUsage>>,
+    /// What the driver counted at the last poll; `None` if it did not answer.
+    driver: Option<u64>,
     last_warning: Option<String>,
 }
 
@@ -154,6 +158,7 @@ impl MonitoredShare {
             before: 0,
             untracked: VecDeque::new(),
             last: None,
+            driver: None,
             last_warning: None,
         }
     }
@@ -249,6 +254,7 @@ impl MonitoredShare {
                 used.is_ending = proc.is_ending(used.process.pid);
             }
         }
+        self.driver = sample.driver_bytes();
         let inherited = open.inherited.take().map(Action::Notify);
         result.actions = inherited.into_iter().chain(open.overflow.step(&sample)).collect();
         let (driver, untracked) = match (sample.driver_bytes(), sample.untracked_bytes()) {

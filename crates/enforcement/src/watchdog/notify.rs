@@ -3,3 +3,4 @@
 pub(super) mod event_throttle;
 pub(super) mod messages;
 pub(super) mod notifier;
+pub(super) mod swaps;

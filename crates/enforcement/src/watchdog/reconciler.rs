@@ -2,7 +2,7 @@
 //! actions. Blocks briefly on kernel files.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use super::identity::{Candidate, ProcessIdentities};
 use super::monitored_share::{DriverUsage, MonitoredShare};
 use super::notify::messages::{long_wait_finding, unknown_functions_finding, visibility_finding};
 use super::notify::notifier::Notify;
+use super::swapping::{SwapContext, Swapping};
 use super::usage_split::UsageSplit;
 use super::visibility::{BlindSpot, Observation, Visibility};
 use crate::backend::BackendKind;
@@ -41,6 +42,9 @@ pub(super) struct ShareReconciler {
     contexts: ContextSizes,
     quota: Arc<ConnectionQuota>,
     gpu_time: Option<Arc<GpuTime>>,
+    /// Divides memory, where it is swapped.
+    swapping: Option<Swapping>,
+    cgroup_root: PathBuf,
     metrics: Arc<EnforcementMetrics>,
     notifier: Arc<dyn Notify>,
     consumers: Arc<ClaimConsumers>,
@@ -48,6 +52,8 @@ pub(super) struct ShareReconciler {
     shares: BTreeMap<String, MonitoredShare>,
     /// Reported foreign processes, by GPU.
     foreign: BTreeMap<String, BTreeSet<Process>>,
+    /// Memory of foreign processes, by GPU.
+    foreign_bytes: BTreeMap<String, u64>,
     /// Visibility by GPU: whether bypassing allocations would be detected.
     visibility: BTreeMap<String, Visibility>,
     /// Processes in the driver's last answer, by GPU.
@@ -76,14 +82,53 @@ impl ShareReconciler {
             contexts: ContextSizes::default(),
             quota: ConnectionQuota::for_process(),
             gpu_time,
+            swapping: None,
+            cgroup_root: cgroup_root.to_owned(),
             metrics,
             notifier,
             consumers,
             shares: BTreeMap::new(),
             foreign: BTreeMap::new(),
+            foreign_bytes: BTreeMap::new(),
             visibility: BTreeMap::new(),
             listed: BTreeMap::new(),
         }
+    }
+
+    /// Divides the memory of shares, too.
+    pub(super) fn swap_by(&mut self, swapping: Swapping) {
+        self.swapping = Some(swapping);
+    }
+
+    /// Whether sizes of GPUs are needed to divide memory.
+    pub(super) fn needs_sizes(&self) -> bool {
+        self.swapping.as_ref().is_some_and(|swapping| swapping.needs_sizes(&self.shares))
+    }
+
+    /// Sets the memory that programs can have of each GPU, in bytes.
+    pub(super) fn set_sizes(&mut self, sizes: BTreeMap<String, u64>) {
+        if let Some(swapping) = &mut self.swapping {
+            swapping.set_sizes(sizes);
+        }
+    }
+
+    /// Divides the memory of shares.
+    pub(super) fn divide_memory(&mut self, at: Duration) {
+        let Some(swapping) = &mut self.swapping else { return };
+        swapping.step(
+            at,
+            &mut SwapContext {
+                shares: &mut self.shares,
+                foreign: &self.foreign_bytes,
+                identities: &self.identities,
+                freezer: &self.freezer,
+                cgroup_root: &self.cgroup_root,
+                proc: &self.proc,
+                copy: &mut self.copy,
+                metrics: &self.metrics,
+                notifier: &*self.notifier,
+            },
+        );
     }
 
     /// Takes the shares that there are now.
@@ -120,6 +165,7 @@ impl ShareReconciler {
             self.metrics.foreign(&self.node, gpu, None);
         }
         self.foreign.retain(|gpu, _| gpus.contains(gpu));
+        self.foreign_bytes.retain(|gpu, _| gpus.contains(gpu));
         self.listed.retain(|gpu, _| gpus.contains(gpu));
         for (gpu, _) in self.visibility.extract_if(.., |gpu, _| !gpus.contains(gpu)) {
             self.metrics.blind(&self.node, &gpu, None);
@@ -171,6 +217,7 @@ impl ShareReconciler {
             self.reconcile_gpu(at, &gpu, found.as_ref());
         }
         self.report_times();
+        self.divide_memory(at);
         // For a GPU without an answer the processes of the last answer are kept.
         let pids: BTreeSet<_> = self.listed.values().flatten().copied().collect();
         let names = self.shares.keys().map(String::as_str).collect();
@@ -227,6 +274,7 @@ impl ShareReconciler {
             .collect();
         let mut found: BTreeMap<String, Vec<DriverUsage>> = BTreeMap::new();
         let (mut foreign, mut of_many) = (BTreeSet::new(), Vec::new());
+        let mut foreign_bytes = 0_u64;
         let (mut pids, mut blind_spot) = (BTreeSet::new(), None);
         for listed in list {
             let Ok(owned) = self.identities.of(listed.pid, gpu, &candidates) else { continue };
@@ -241,6 +289,7 @@ impl ShareReconciler {
                 [] if owned.is_asked || owned.is_unreadable => {}
                 [] => {
                     foreign.insert(owned.process);
+                    foreign_bytes = foreign_bytes.saturating_add(listed.used_bytes.unwrap_or(0));
                 }
                 [share] => {
                     let found = found.entry(share.clone()).or_default();
@@ -261,6 +310,7 @@ impl ShareReconciler {
         };
         self.listed.insert(gpu.to_owned(), pids);
         self.report_foreign(gpu, foreign);
+        self.foreign_bytes.insert(gpu.to_owned(), foreign_bytes);
         (observation, found)
     }
 
@@ -341,6 +391,9 @@ impl ShareReconciler {
     /// Stops monitoring a share. Its containers are thawed, since the kubelet ends them.
     fn remove(&mut self, name: &str) {
         let Some(watched) = self.shares.remove(name) else { return };
+        if let Some(swapping) = &mut self.swapping {
+            swapping.remove(name);
+        }
         let is_known = Freezer::has_frozen(&watched.share.folder);
         let thawed = if is_known { self.freezer.thaw(&watched.share.folder) } else { Ok(()) };
         // The folder may be removed already, and with it a record from a poll in between.

@@ -128,7 +128,7 @@ impl Fixture {
             generation: 1,
         };
         let terms = Terms { generation: 1, memory_bytes: share.memory_bytes, ..Terms::default() };
-        files::write(&share.folder, &terms).unwrap();
+        files::write(&share.folder, &terms, 0).unwrap();
         share
     }
 

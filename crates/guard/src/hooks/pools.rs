@@ -2,6 +2,7 @@
 
 use crate::cuda::{Device, Location, Opaque, Pointer, Status};
 use crate::devices;
+use crate::leases::wait_while_suspended;
 use crate::platform::ffi::{In, Out};
 use crate::process;
 use crate::tracking::async_free;
@@ -152,6 +153,7 @@ fn settle_after(pool: Opaque, status: Status) -> Status {
 }
 
 fn free(pointer: Pointer, stream: Stream, free: impl FnOnce() -> Status) -> Status {
+    wait_while_suspended();
     // A free node of a graph: it frees what the graph allocates.
     if stream.is_capturing() {
         return free();

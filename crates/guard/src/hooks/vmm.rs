@@ -2,6 +2,7 @@
 
 use crate::cuda::{Device, Location, Opaque, Pointer, Status};
 use crate::devices;
+use crate::leases::wait_while_suspended;
 use crate::platform::ffi::{In, Out};
 use crate::tracking::vmm_memory::{self, Handle, Holder, MulticastPart};
 use crate::unmovable::{note_managed, note_shared};
@@ -61,6 +62,7 @@ hooks! {
 
     /// Releases a handle. The memory stays while it is mapped.
     fn cuMemRelease(handle: Handle) -> Status {
+        wait_while_suspended();
         vmm_memory::release(handle, || real::cuMemRelease(handle))
     }
 
@@ -72,12 +74,14 @@ hooks! {
 
     /// Maps memory.
     fn cuMemMap(start: Pointer, bytes: usize, offset: usize, handle: Handle, flags: u64) -> Status {
+        wait_while_suspended();
         let work = || real::cuMemMap(start, bytes, offset, handle, flags);
         vmm_memory::map(start, bytes, handle, work, || real::cuMemUnmap(start, bytes))
     }
 
     /// Removes mappings.
     fn cuMemUnmap(start: Pointer, bytes: usize) -> Status {
+        wait_while_suspended();
         vmm_memory::unmap(start, bytes, || real::cuMemUnmap(start, bytes))
     }
 

@@ -10,13 +10,22 @@ use crate::platform::sys::task;
 /// Longest sleep of a thread that waits for an answer before it looks at the page again, in milliseconds.
 const MAX_SLEEP_MS: u32 = 20;
 
-/// How long a thread waits for the agent at least, although the page says that the agent is gone.
+/// How long a thread waits for the agent at least: for the page of a process that has just begun, and for an agent of which the page
+/// says that it is gone.
 const MIN_WAIT_MS: u64 = 1_000;
+
+/// Held by the thread that asks: one of a process at a time.
+pub(super) type Asker = Mutex<()>;
 
 impl ShareLeases {
     /// Asks the agent for memory of the share that others have now, and waits for the answer: until memory was moved to the host,
-    /// or the agent is gone. One thread of a process asks at a time. The caller tries its allocation again.
+    /// or the agent is gone. The caller tries its allocation again.
+    #[cold]
     pub(crate) fn ask_for_memory(&self, bytes: u64) {
+        let began = task::milliseconds();
+        while !self.has_page() && task::milliseconds().saturating_sub(began) < MIN_WAIT_MS {
+            futex::sleep_microseconds(u64::from(MAX_SLEEP_MS) * 1_000);
+        }
         if let Some(leases) = self.get() {
             leases.ask(bytes);
         }
@@ -33,7 +42,6 @@ impl ShareLeases {
 }
 
 impl Leases {
-    #[cold]
     fn ask(&self, bytes: u64) {
         let _asker = self.asker.lock();
         let Some(page) = self.page() else { return };
@@ -56,6 +64,3 @@ impl Leases {
         }
     }
 }
-
-/// One thread asks at a time.
-pub(super) type Asker = Mutex<()>;

@@ -2,6 +2,7 @@
 //! releases the charge after the driver has freed the memory.
 
 use crate::cuda::{Device, Status};
+use crate::leases::wait_while_suspended;
 use crate::process::{self, Process};
 
 pub(crate) mod advances;
@@ -68,6 +69,8 @@ pub(crate) fn charge(device: Device, bytes: u64) -> Result<Charge, Status> {
 /// Like [`charge`], but without reclaiming. `share` selects a share, encoded as in [`Charge`]; 0
 /// means any.
 pub(crate) fn charge_in(device: Device, share: u8, bytes: u64) -> Result<Charge, Status> {
+    // A process whose memory is on the host takes none of the GPU's.
+    wait_while_suspended();
     process::get()?.advances.retry(|| charge_once(device, share, bytes))
 }
 

@@ -3,6 +3,7 @@
 use crate::cuda::{Opaque, Status};
 use crate::devices;
 use crate::driver::call;
+use crate::leases::wait_while_suspended;
 use crate::platform::ffi::Out;
 use crate::process;
 use crate::tracking::account;
@@ -71,6 +72,7 @@ where
 /// Frees something. The entry is removed before the driver can reuse the handle in another thread.
 /// The charge is released only after the driver has freed the memory.
 pub(crate) fn free_tracked(kind: EntryKind, key: u64, free: impl FnOnce() -> Status) -> Status {
+    wait_while_suspended();
     let process = match process::get() {
         Ok(process) => process,
         Err(status) => return status,

@@ -8,8 +8,8 @@ use octavo_guard_abi::lease_page::{Lease, MANAGED, SHARED};
 use octavo_guard_abi::limits::WITHHELD_OFFSET;
 use rustix::thread::futex;
 
-use crate::cuda::{Cuda, GIB, MIB, OUT_OF_MEMORY};
 use crate::agent::{Agent, eventually};
+use crate::cuda::{Cuda, GIB, MIB, OUT_OF_MEMORY};
 use crate::{call, inside};
 
 impl Cuda {

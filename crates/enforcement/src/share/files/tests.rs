@@ -21,7 +21,7 @@ const TERMS: Terms = Terms {
 fn share() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let share = folder.path().join("uid_share");
-    assert!(write(&share, &TERMS).expect("writes"));
+    assert!(write(&share, &TERMS, 0).expect("writes"));
     (folder, share)
 }
 
@@ -36,12 +36,17 @@ fn files_are_made_once_with_the_rights_that_containers_need() {
     assert_eq!((mode("limits"), mode("state")), (0o644, 0o666));
     let file = LimitsFile::open(&share).expect("opens");
     assert_eq!(file.terms(), Ok(TERMS));
-    let open =
-        RuntimeWords { gate: ShareGate::Open, epoch: 0, untracked_bytes: 0, driver_bytes: 0 };
+    let open = RuntimeWords {
+        gate: ShareGate::Open,
+        epoch: 0,
+        untracked_bytes: 0,
+        driver_bytes: 0,
+        withheld_bytes: 0,
+    };
     assert_eq!(file.live().expect("reads"), open);
     let state = read_state(&share);
     assert_eq!(state::slots(&state, 7).expect("is whole").count(), 0);
-    assert!(!write(&share, &TERMS).expect("has nothing to do"));
+    assert!(!write(&share, &TERMS, 0).expect("has nothing to do"));
     assert_eq!(fs::read_dir(&share).expect("reads").count(), 2, "nothing half-made stays");
     assert_eq!(generation(&share), Some(7));
     assert_eq!(generation(&share.join("other")), None);
@@ -56,7 +61,7 @@ fn changed_terms_are_written_in_place_and_leave_the_gate_alone() {
     file.set_gate(ShareGate::Paused).expect("writes");
     file.set_untracked(5, 6).expect("writes");
     let more = Terms { memory_bytes: 30 << 30, flags: limits::STRICT, ..TERMS };
-    assert!(write(&share, &more).expect("writes"));
+    assert!(write(&share, &more, 0).expect("writes"));
     assert_eq!(file.terms(), Ok(more), "a file that was open before sees it");
     assert_eq!((inode(&limits), inode(&share.join("state"))), before);
     let live = file.live().expect("reads");
@@ -88,7 +93,7 @@ fn a_damaged_limits_file_is_made_whole_in_place() {
         damage(&mut bytes);
         fs::write(&limits, &bytes).expect("writes");
         assert!(LimitsFile::open(&share).expect("opens").terms().is_err(), "{name}");
-        assert!(write(&share, &TERMS).expect(name));
+        assert!(write(&share, &TERMS, 0).expect(name));
         let file = LimitsFile::open(&share).expect("opens");
         assert_eq!(file.terms(), Ok(TERMS), "{name}");
         assert_eq!(file.live().expect("reads").gate, ShareGate::Open, "{name}");
@@ -100,7 +105,7 @@ fn a_damaged_limits_file_is_made_whole_in_place() {
 fn a_state_file_is_the_containers_own() {
     let (_folder, share) = share();
     fs::write(share.join("state"), "noise").expect("writes");
-    assert!(!write(&share, &TERMS).expect("leaves it"));
+    assert!(!write(&share, &TERMS, 0).expect("leaves it"));
     assert_eq!(read_state(&share), b"noise");
 }
 
@@ -114,10 +119,10 @@ fn what_is_no_plain_file_is_neither_followed_nor_waited_for() {
     let kind = rustix::fs::FileType::Fifo;
     let mode = rustix::fs::Mode::from_raw_mode(0o666);
     rustix::fs::mknodat(rustix::fs::CWD, &limits, kind, mode, 0).expect("a pipe");
-    assert!(write(&share, &TERMS).is_err());
+    assert!(write(&share, &TERMS, 0).is_err());
     fs::remove_file(&limits).expect("removes");
     symlink(&secret, &limits).expect("links");
-    assert!(write(&share, &TERMS).is_err());
+    assert!(write(&share, &TERMS, 0).is_err());
     assert_eq!(fs::read(&secret).expect("reads"), vec![0; state::SIZE]);
 }
 
@@ -125,13 +130,13 @@ fn what_is_no_plain_file_is_neither_followed_nor_waited_for() {
 fn what_was_learned_of_contexts_stays_when_the_limits_are_written_again() {
     let folder = tempfile::tempdir().unwrap();
     let known = Terms { generation: 7, memory_bytes: 1000, context_bytes: 256, ..Terms::default() };
-    assert!(write(folder.path(), &known).unwrap());
+    assert!(write(folder.path(), &known, 0).unwrap());
     let file = LimitsFile::open(folder.path()).unwrap();
     file.set_context_bytes(500).unwrap();
     assert_eq!(file.terms().unwrap(), Terms { context_bytes: 500, ..known });
-    assert!(!write(folder.path(), &known).unwrap(), "it says what it should");
+    assert!(!write(folder.path(), &known, 0).unwrap(), "it says what it should");
     assert_eq!(file.terms().unwrap().context_bytes, 500);
     let refreshed = Terms { generation: 8, ..known };
-    assert!(write(folder.path(), &refreshed).unwrap());
+    assert!(write(folder.path(), &refreshed, 0).unwrap());
     assert_eq!(file.terms().unwrap(), refreshed, "another writing of the share knows nothing");
 }

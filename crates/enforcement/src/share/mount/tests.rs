@@ -89,7 +89,7 @@ fn a_container_that_fills_the_file_system_hinders_no_new_limits_for_long() {
             compute_milli_percent: 0,
             flags: 0,
         };
-        files::write(&folder, &terms(1 << 30)).unwrap();
+        files::write(&folder, &terms(1 << 30), 0).unwrap();
         write_atomically(&folder.join("limits.json"), b"first", false).unwrap();
         let state = File::options().write(true).open(folder.join("state")).unwrap();
         let block = vec![1; 4 << 10];
@@ -97,7 +97,7 @@ fn a_container_that_fills_the_file_system_hinders_no_new_limits_for_long() {
             (0..1 << 20).find(|n| state.write_all_at(&block, n * (4 << 10)).is_err()).unwrap();
         assert!(full > 0);
         // What is there is changed in place, so limits for guards are never late.
-        files::write(&folder, &terms(2 << 30)).unwrap();
+        files::write(&folder, &terms(2 << 30), 0).unwrap();
         let limits = files::LimitsFile::open(&folder).unwrap();
         assert_eq!(limits.terms().unwrap().memory_bytes, 2 << 30);
         // The file for people is replaced as a whole: the error says so, and the first stays.

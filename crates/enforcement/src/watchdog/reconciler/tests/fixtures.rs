@@ -162,7 +162,7 @@ impl Fixture {
             context_bytes: CONTEXT_BYTES,
             ..Terms::default()
         };
-        files::write(&share.folder, &terms).unwrap();
+        files::write(&share.folder, &terms, 0).unwrap();
         share
     }
 

@@ -1,0 +1,238 @@
+//! Moves the processes of a share, each move on a thread of its own. A move takes seconds.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use octavo_node::failpoint;
+use octavo_node::files::StorageError;
+use octavo_process_checkpoint::CheckpointError;
+
+use super::SwapSettings;
+use super::checkpoint::{Checkpoints, Direction, StepError};
+use super::host::{ContainerMemory, HostMemory, missing_room};
+use super::record::{Record, remove_record};
+use crate::gpu_time::GpuTime;
+use crate::process::Process;
+use crate::process::proc::Proc;
+
+/// How long a share's work may take to end before its processes are moved.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Interval at which the end of work is looked for.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(5);
+
+/// A share to move.
+#[derive(Clone, Debug)]
+pub(crate) struct MovingShare {
+    /// Name of its folder.
+    pub(crate) name: String,
+    /// Its folder on the host.
+    pub(crate) folder: PathBuf,
+}
+
+/// The end of a move.
+#[derive(Debug)]
+pub(crate) struct Moved {
+    /// Name of the share's folder.
+    pub(crate) share: String,
+    /// Whether it was moved to the host, and not back.
+    pub(crate) is_out: bool,
+    /// How long it took.
+    pub(crate) took: Duration,
+    /// Whether it succeeded.
+    pub(crate) result: Result<(), MoveError>,
+}
+
+/// Why a share was not moved.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MoveError {
+    /// Its work does not end.
+    #[error("its work on the GPU did not end within 30 s")]
+    Busy,
+    /// There is no room.
+    #[error("{0}")]
+    NoHostMemory(String),
+    /// The driver did not move a process. All others are as they were before.
+    #[error("{0}")]
+    Refused(StepError),
+    /// The driver did not move a process, and did not bring the others back.
+    #[error("{0}; the other processes could not be brought back yet")]
+    Stuck(StepError),
+    /// The record could not be written.
+    #[error("{0}")]
+    Record(#[from] StorageError),
+    /// The record could not be removed. Everything was moved.
+    #[error("the record cannot be removed: {0}")]
+    Remove(io::Error),
+}
+
+impl MoveError {
+    /// The reason that the driver gave.
+    pub(crate) fn reason(&self) -> Option<CheckpointError> {
+        match self {
+            Self::Refused(error) | Self::Stuck(error) => Some(error.reason),
+            _ => None,
+        }
+    }
+}
+
+/// Begins moves, and knows which have ended.
+#[derive(Debug)]
+pub(crate) struct Mover {
+    checkpoints: Checkpoints,
+    host_bytes: Option<u64>,
+    proc: Proc,
+    gpu_time: Arc<GpuTime>,
+    sender: Sender<Moved>,
+    receiver: Receiver<Moved>,
+}
+
+impl Mover {
+    /// A mover that runs `program`, which is `octavo`.
+    pub(crate) fn new(
+        settings: SwapSettings,
+        program: PathBuf,
+        proc: Proc,
+        gpu_time: Arc<GpuTime>,
+    ) -> Self {
+        let (sender, receiver) = mpsc::channel();
+        let SwapSettings { host_bytes, driver_root } = settings;
+        let checkpoints = Checkpoints { program, driver_root };
+        Self { checkpoints, host_bytes, proc, gpu_time, sender, receiver }
+    }
+
+    /// Moves that have ended since the last call.
+    pub(crate) fn ended(&self) -> Vec<Moved> {
+        self.receiver.try_iter().collect()
+    }
+
+    /// Begins to move the processes of a share to the host. They have `bytes` of the GPU; `taken` bytes of the host are in use for other
+    /// shares.
+    pub(crate) fn out(
+        &self,
+        share: MovingShare,
+        mut processes: Vec<Process>,
+        containers: Vec<ContainerMemory>,
+        (bytes, taken): (u64, u64),
+    ) {
+        // Parents first.
+        processes.sort_by_key(|process| (process.start_time, process.pid));
+        let (checkpoints, gpu_time) = (self.checkpoints.clone(), Arc::clone(&self.gpu_time));
+        let budget = self.host_bytes;
+        self.begin(share, true, move |share| {
+            drain(&gpu_time, &share.name)?;
+            if let Some(why) = missing_room(bytes, taken, budget, HostMemory::read(), &containers) {
+                return Err(MoveError::NoHostMemory(why));
+            }
+            let record =
+                Record { processes: processes.iter().map(|it| (*it).into()).collect(), bytes };
+            record.write(&share.folder)?;
+            failpoint::hit("swap.recorded");
+            move_out(&checkpoints, &processes, &share.folder)
+        });
+    }
+
+    /// Begins to move a share back.
+    pub(crate) fn back(&self, share: MovingShare) {
+        let (checkpoints, proc) = (self.checkpoints.clone(), self.proc.clone());
+        self.begin(share, false, move |share| move_back(&checkpoints, &proc, &share.folder));
+    }
+
+    fn begin(
+        &self,
+        share: MovingShare,
+        is_out: bool,
+        work: impl FnOnce(&MovingShare) -> Result<(), MoveError> + Send + 'static,
+    ) {
+        let (sender, gpu_time) = (self.sender.clone(), Arc::clone(&self.gpu_time));
+        let name = share.name.clone();
+        let thread = thread::Builder::new().name("swap".to_owned()).spawn(move || {
+            let began = Instant::now();
+            let result = work(&share);
+            // The watchdog may have ended meanwhile. Its successor reads the record.
+            let _ = sender.send(Moved { share: share.name, is_out, took: began.elapsed(), result });
+            gpu_time.notify_needs();
+        });
+        if let Err(error) = thread {
+            let error = StepError {
+                reason: CheckpointError::Failed,
+                message: format!("no thread can be started: {error}"),
+            };
+            let result = Err(MoveError::Refused(error));
+            let _ = self.sender.send(Moved { share: name, is_out, took: Duration::ZERO, result });
+        }
+    }
+}
+
+/// Waits until a share has no work in flight: its threads wait for leases, and none is in the driver.
+fn drain(gpu_time: &GpuTime, share: &str) -> Result<(), MoveError> {
+    let deadline = Instant::now() + DRAIN_TIMEOUT;
+    loop {
+        let memory = gpu_time.memory();
+        let is_running =
+            memory.get(share).is_some_and(|processes| processes.iter().any(|it| it.is_running));
+        if !is_running {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(MoveError::Busy);
+        }
+        thread::sleep(DRAIN_INTERVAL);
+    }
+}
+
+/// Moves processes to the host. If one cannot be moved, the others come back.
+fn move_out(
+    checkpoints: &Checkpoints,
+    processes: &[Process],
+    folder: &Path,
+) -> Result<(), MoveError> {
+    for (index, process) in processes.iter().enumerate() {
+        let moved = checkpoints.step(process.pid, Direction::Out);
+        failpoint::hit("swap.out");
+        let error = match moved {
+            Ok(()) => continue,
+            // It has ended, or never used the GPU.
+            Err(error) if error.reason == CheckpointError::NoProcess => continue,
+            Err(error) => error,
+        };
+        // The process itself may be in any state after a failure.
+        let undone = processes.iter().take(index + 1).rev().map(|it| bring_back(checkpoints, *it));
+        let is_undone = undone.filter(Result::is_err).count() == 0;
+        // The record stays while a process may be on the host.
+        let is_whole = is_undone && remove_record(folder).is_ok();
+        return Err(if is_whole { MoveError::Refused(error) } else { MoveError::Stuck(error) });
+    }
+    Ok(())
+}
+
+/// Moves the recorded processes of a share back, children first.
+fn move_back(checkpoints: &Checkpoints, proc: &Proc, folder: &Path) -> Result<(), MoveError> {
+    let processes = Record::read(folder).map(|record| record.processes).unwrap_or_default();
+    for process in processes.into_iter().rev().map(Process::from) {
+        // Another process may have its number by now.
+        let is_there =
+            proc.stat(process.pid).is_ok_and(|stat| stat.start_time == process.start_time);
+        if !is_there {
+            continue;
+        }
+        bring_back(checkpoints, process).map_err(MoveError::Refused)?;
+        failpoint::hit("swap.in");
+    }
+    remove_record(folder).map_err(MoveError::Remove)
+}
+
+/// Moves a process back, if it is still there.
+fn bring_back(checkpoints: &Checkpoints, process: Process) -> Result<(), StepError> {
+    match checkpoints.step(process.pid, Direction::In) {
+        Err(error) if error.reason == CheckpointError::NoProcess => Ok(()),
+        moved => moved,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,489 @@
+//! Divides the memory of one GPU among its shares: how much each may have, and whose processes are moved to the host.
+//!
+//! A share has its request whenever it wants. Up to its limit it has what others leave: free memory of the GPU, and
+//! requests that are not used. Such a share is *elastic*, and what it may have now is *granted*. The sum of all grants
+//! never exceeds the GPU.
+//!
+//! ```text
+//!   a share needs more than is granted
+//!     free memory  ->  unused grants of elastic shares  ->  victims  ->  refused
+//!
+//!   resident --victim--> leaving --its memory is free--> out --wanted, and there is room--> returning --> resident
+//! ```
+//!
+//! A *victim* is an elastic share with more than its request. Its processes are moved as a whole. For a share within its
+//! request any victim is taken. For one above it only victims that are idle, or, if that share is out itself, those that
+//! have been resident for a turn. So a share within its request is never moved, and shares that do not fit together take
+//! turns.
+//!
+//! This does no I/O and reads no clock: the same observations give the same moves. All sizes are in bytes.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use octavo_api::config::ShareClass;
+
+use victims::{Candidate, choose};
+use wants::{Rank, Want};
+
+mod victims;
+mod wants;
+
+/// Times and sizes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlanSettings {
+    /// A share without work for so long is idle.
+    pub(crate) idle_after: Duration,
+    /// How long a share is resident before one that is out may take its place.
+    pub(crate) turn: Duration,
+    /// How long a request above a share's own is kept waiting for others to become idle.
+    pub(crate) patience: Duration,
+    /// After which a share that is out returns without being asked for, if there is room.
+    pub(crate) return_after: Duration,
+    /// How long a share is left alone after a move failed.
+    pub(crate) retry_after: Duration,
+    /// Granted beyond what was asked for, if it is free: so that not each allocation asks.
+    pub(crate) chunk: u64,
+}
+
+impl Default for PlanSettings {
+    fn default() -> Self {
+        Self {
+            idle_after: Duration::from_secs(2),
+            turn: Duration::from_secs(30),
+            patience: Duration::from_secs(3),
+            return_after: Duration::from_mins(1),
+            retry_after: Duration::from_secs(30),
+            chunk: 256 << 20,
+        }
+    }
+}
+
+/// Observation of a share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ShareMemory {
+    /// Memory that it has whenever it wants.
+    pub(crate) request: u64,
+    /// Memory that it may have.
+    pub(crate) limit: u64,
+    /// Its class.
+    pub(crate) class: ShareClass,
+    /// Memory of its ledger, and what the driver counts beyond it.
+    pub(crate) used: u64,
+    /// What the driver counts for its processes; `None` if the driver did not answer.
+    pub(crate) driver: Option<u64>,
+    /// Its processes that are connected.
+    pub(crate) processes: usize,
+    /// What a process needs beyond the grant, if one waits for it.
+    pub(crate) need: Option<u64>,
+    /// Whether a thread waits for the share's memory to return.
+    pub(crate) is_waiting: bool,
+    /// Whether it may have worked since the last observation.
+    pub(crate) is_active: bool,
+    /// Whether its memory cannot be moved.
+    pub(crate) is_unmovable: bool,
+}
+
+impl ShareMemory {
+    fn is_elastic(&self) -> bool {
+        self.limit > self.request
+    }
+
+    /// What it takes of the GPU now, at least.
+    fn present(&self) -> u64 {
+        self.used.max(self.driver.unwrap_or(0))
+    }
+}
+
+/// Sets what shares may have.
+pub(crate) trait Grants {
+    /// Lets a share have so much. If it has more already, that stays. Returns what it may have now.
+    fn grant(&mut self, share: &str, bytes: u64) -> u64;
+    /// Lets the threads of a share that wait for memory try again.
+    fn answer(&mut self, share: &str);
+}
+
+/// A move of a share's processes to begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Move {
+    /// To the host: so many bytes of the GPU.
+    Out(String, u64),
+    /// Back to the GPU.
+    In(String),
+}
+
+/// Where a share's memory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// On the GPU, since.
+    Resident(Duration),
+    /// On its way to the host. Once it has been moved, the driver's count shows when it is free.
+    Leaving { bytes: u64, is_moved: bool },
+    /// On the host, since.
+    Out { bytes: u64, since: Duration },
+    /// On its way back.
+    Returning { bytes: u64 },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Account {
+    granted: u64,
+    place: Place,
+    /// When it may have worked last.
+    active_at: Duration,
+    /// Since when it wants memory that it does not have.
+    wants_since: Option<Duration>,
+    /// Until when it is left alone after a failure.
+    rests_until: Duration,
+}
+
+/// The memory of one GPU.
+#[derive(Debug)]
+pub(crate) struct GpuMemory {
+    settings: PlanSettings,
+    accounts: BTreeMap<String, Account>,
+    is_short: bool,
+}
+
+impl GpuMemory {
+    pub(crate) fn new(settings: PlanSettings) -> Self {
+        Self { settings, accounts: BTreeMap::new(), is_short: false }
+    }
+
+    /// Notes that a share's memory is on the host, as an earlier agent left it.
+    pub(crate) fn adopt_out(&mut self, share: &str, bytes: u64, now: Duration) {
+        let place = Place::Out { bytes, since: now };
+        // It is wanted at once: a thread that waits in the driver is not seen.
+        let wants_since = Some(Duration::ZERO);
+        let account =
+            Account { granted: 0, place, active_at: now, wants_since, rests_until: Duration::ZERO };
+        self.accounts.insert(share.to_owned(), account);
+    }
+
+    /// Whether a share wants memory that others have. Then it matters which of them are idle.
+    pub(crate) fn is_short(&self) -> bool {
+        self.is_short
+    }
+
+    /// Bytes of a share that are on the host, or on their way.
+    pub(crate) fn swapped(&self, share: &str) -> u64 {
+        match self.accounts.get(share).map(|account| account.place) {
+            Some(Place::Out { bytes, .. } | Place::Returning { bytes }) => bytes,
+            _ => 0,
+        }
+    }
+
+    /// Whether a share's processes must not use the GPU.
+    pub(crate) fn is_suspended(&self, share: &str) -> bool {
+        let account = self.accounts.get(share);
+        account.is_some_and(|account| !matches!(account.place, Place::Resident(_)))
+    }
+
+    /// Divides `usable` bytes. `shares` are all shares of the GPU by name. Returns the moves to begin.
+    pub(crate) fn step(
+        &mut self,
+        now: Duration,
+        usable: u64,
+        shares: &BTreeMap<String, ShareMemory>,
+        grants: &mut impl Grants,
+    ) -> Vec<Move> {
+        self.observe(now, shares, grants);
+        let held = shares.iter().map(|(name, share)| self.held(name, share));
+        let mut free = usable.saturating_sub(held.fold(0, u64::saturating_add));
+        let mut moves = Vec::new();
+        let mut has_pending = false;
+        let wants = self.wants(now, shares, grants);
+        self.is_short = false;
+        for want in &wants {
+            if has_pending {
+                // What becomes free is for those before it.
+                self.is_short = true;
+                self.refuse_late(now, want, grants);
+                continue;
+            }
+            if want.missing > free {
+                free += self.take_unused(want, want.missing - free, shares, grants);
+            }
+            if want.missing <= free {
+                free -= self.give(want, free, shares, grants, &mut moves);
+                continue;
+            }
+            if want.rank == Rank::Unasked {
+                continue;
+            }
+            self.is_short = true;
+            has_pending = self.take_from_victims(now, want, free, shares, grants, &mut moves);
+        }
+        if !self.is_short {
+            self.fill_requests(free, shares, grants);
+        }
+        moves
+    }
+
+    /// Notes the end of a move to the host.
+    pub(crate) fn left(&mut self, share: &str, now: Duration, is_moved: bool) {
+        let rests_until = now + self.settings.retry_after;
+        let Some(account) = self.accounts.get_mut(share) else { return };
+        if let Place::Leaving { bytes, .. } = account.place {
+            if is_moved {
+                account.place = Place::Leaving { bytes, is_moved };
+            } else {
+                account.place = Place::Resident(now);
+                account.rests_until = rests_until;
+            }
+        }
+    }
+
+    /// Notes the end of a move back.
+    pub(crate) fn returned(&mut self, share: &str, now: Duration, is_back: bool) {
+        let rests_until = now + self.settings.retry_after;
+        let Some(account) = self.accounts.get_mut(share) else { return };
+        if let Place::Returning { bytes } = account.place {
+            account.active_at = now;
+            if is_back {
+                account.place = Place::Resident(now);
+            } else {
+                account.place = Place::Out { bytes, since: now };
+                account.rests_until = rests_until;
+            }
+        }
+    }
+
+    /// Takes what is seen of the shares.
+    fn observe(
+        &mut self,
+        now: Duration,
+        shares: &BTreeMap<String, ShareMemory>,
+        grants: &mut impl Grants,
+    ) {
+        self.accounts.retain(|name, _| shares.contains_key(name));
+        for (name, share) in shares.iter().filter(|(_, share)| share.is_elastic()) {
+            let account = self.accounts.entry(name.clone()).or_insert_with(|| Account {
+                granted: grants.grant(name, share.used),
+                place: Place::Resident(now),
+                active_at: now,
+                wants_since: None,
+                rests_until: Duration::ZERO,
+            });
+            if share.is_active {
+                account.active_at = now;
+            }
+            match account.place {
+                Place::Leaving { bytes, is_moved: true }
+                    if share.driver.is_none_or(|it| it == 0) =>
+                {
+                    account.place = Place::Out { bytes, since: now };
+                    account.granted = 0;
+                }
+                // Its processes have ended.
+                Place::Out { .. } if share.processes == 0 => {
+                    account.place = Place::Resident(now);
+                    account.granted = grants.grant(name, share.used);
+                }
+                _ => {}
+            }
+            let is_out = matches!(account.place, Place::Out { .. });
+            let wants = share.need.is_some() || is_out && share.is_waiting;
+            // A want from before this agent lasts until the share is back.
+            let lasts = is_out && account.wants_since == Some(Duration::ZERO);
+            account.wants_since =
+                (wants || lasts).then(|| account.wants_since.unwrap_or(now.max(NEVER_ZERO)));
+        }
+    }
+
+    /// Bytes of the GPU that are a share's.
+    fn held(&self, name: &str, share: &ShareMemory) -> u64 {
+        let Some(account) = self.accounts.get(name) else {
+            return share.request.max(share.present());
+        };
+        match account.place {
+            Place::Resident(_) | Place::Leaving { .. } => account.granted.max(share.present()),
+            Place::Out { .. } => 0,
+            Place::Returning { bytes } => bytes.max(account.granted),
+        }
+    }
+
+    /// Takes grants back that are not used, up to `bytes`. Returns how much.
+    fn take_unused(
+        &mut self,
+        want: &Want,
+        bytes: u64,
+        shares: &BTreeMap<String, ShareMemory>,
+        grants: &mut impl Grants,
+    ) -> u64 {
+        let mut lenders: Vec<_> = self
+            .accounts
+            .iter_mut()
+            .filter(|(name, account)| {
+                **name != want.share && matches!(account.place, Place::Resident(_))
+            })
+            .filter_map(|(name, account)| Some((name, account, shares.get(name)?)))
+            .collect();
+        // First what is granted beyond requests.
+        lenders.sort_by_key(|(_, account, share)| account.granted <= share.request);
+        let mut taken = 0;
+        for (name, account, share) in lenders {
+            let missing = bytes - taken;
+            // A share that wants memory itself is about to use what it has. It keeps its request.
+            let kept = match share.need {
+                // For a share that nothing waits for, no request is lent.
+                None if want.rank == Rank::Unasked => share.present().max(share.request),
+                None => share.present(),
+                Some(_) if want.rank == Rank::Within => share.present().max(share.request),
+                Some(_) => continue,
+            };
+            let less = account.granted.saturating_sub(kept).min(missing);
+            if less == 0 {
+                continue;
+            }
+            let before = account.granted;
+            account.granted = grants.grant(name, before - less);
+            taken += before.saturating_sub(account.granted).min(missing);
+            if taken == bytes {
+                break;
+            }
+        }
+        taken
+    }
+
+    /// Gives a share what it wants. Returns how much of `free` that takes.
+    fn give(
+        &mut self,
+        want: &Want,
+        free: u64,
+        shares: &BTreeMap<String, ShareMemory>,
+        grants: &mut impl Grants,
+        moves: &mut Vec<Move>,
+    ) -> u64 {
+        let chunk = self.settings.chunk;
+        let (Some(account), Some(share)) =
+            (self.accounts.get_mut(&want.share), shares.get(&want.share))
+        else {
+            return 0;
+        };
+        if let Place::Out { bytes, .. } = account.place {
+            account.place = Place::Returning { bytes };
+            account.granted = grants.grant(&want.share, bytes);
+            moves.push(Move::In(want.share.clone()));
+            return bytes.min(free);
+        }
+        let before = account.granted.max(share.present());
+        let target = before.saturating_add(want.missing);
+        let extra = chunk.min(free - want.missing).min(share.limit.saturating_sub(target));
+        account.granted = grants.grant(&want.share, target + extra);
+        account.wants_since = None;
+        grants.answer(&want.share);
+        account.granted.saturating_sub(before).min(free)
+    }
+
+    /// Chooses victims for a share. Returns whether memory is on its way to it.
+    fn take_from_victims(
+        &mut self,
+        now: Duration,
+        want: &Want,
+        free: u64,
+        shares: &BTreeMap<String, ShareMemory>,
+        grants: &mut impl Grants,
+        moves: &mut Vec<Move>,
+    ) -> bool {
+        let leaving = self.accounts.values().filter_map(|account| match account.place {
+            Place::Leaving { bytes, .. } => Some(bytes),
+            _ => None,
+        });
+        let coming = leaving.fold(free, u64::saturating_add);
+        if want.missing <= coming {
+            return true;
+        }
+        let candidates = self.candidates(now, want, shares);
+        let all = candidates.iter().map(|it| it.bytes).fold(coming, u64::saturating_add);
+        if all < want.missing {
+            if !want.is_out {
+                grants.answer(&want.share);
+            }
+            return false;
+        }
+        let Some(victims) = choose(candidates, want.missing - coming) else {
+            self.refuse_late(now, want, grants);
+            return false;
+        };
+        for Candidate { share, bytes, .. } in victims {
+            if let Some(account) = self.accounts.get_mut(&share) {
+                account.place = Place::Leaving { bytes, is_moved: false };
+            }
+            moves.push(Move::Out(share, bytes));
+        }
+        true
+    }
+
+    /// Shares that may be moved for another one.
+    fn candidates(
+        &self,
+        now: Duration,
+        want: &Want,
+        shares: &BTreeMap<String, ShareMemory>,
+    ) -> Vec<Candidate> {
+        let settings = &self.settings;
+        let found = self.accounts.iter().filter_map(|(name, account)| {
+            let share = shares.get(name)?;
+            let Place::Resident(since) = account.place else { return None };
+            let is_movable = !share.is_unmovable && share.processes > 0;
+            let is_above = share.present() > share.request;
+            let is_open =
+                want.rank == Rank::Within || protection(share.class) <= protection(want.class);
+            if *name == want.share
+                || !is_movable
+                || !is_above
+                || !is_open
+                || account.rests_until > now
+            {
+                return None;
+            }
+            let idle = now.saturating_sub(account.active_at);
+            let is_idle = idle >= settings.idle_after;
+            let has_had_turn = want.is_out && now.saturating_sub(since) >= settings.turn;
+            Some(Candidate {
+                share: name.clone(),
+                bytes: share.present(),
+                is_due: want.rank == Rank::Within || is_idle || has_had_turn,
+                rank: (protection(share.class), !is_idle, Reverse(idle), since),
+            })
+        });
+        found.collect()
+    }
+
+    /// Grants shares their requests again, as far as memory is free.
+    fn fill_requests(
+        &mut self,
+        mut free: u64,
+        shares: &BTreeMap<String, ShareMemory>,
+        grants: &mut impl Grants,
+    ) {
+        for (name, account) in &mut self.accounts {
+            let Some(share) = shares.get(name) else { continue };
+            let has = account.granted.max(share.present());
+            if matches!(account.place, Place::Resident(_)) && has < share.request {
+                let more = free.min(share.request - has);
+                if more > 0 {
+                    account.granted = grants.grant(name, has + more);
+                    free -= more;
+                }
+            }
+        }
+    }
+}
+
+/// The first moment of a want; zero is that of an earlier agent.
+const NEVER_ZERO: Duration = Duration::from_nanos(1);
+
+/// How much a class is protected from others that want its memory.
+fn protection(class: ShareClass) -> u8 {
+    match class {
+        ShareClass::BestEffort => 0,
+        ShareClass::Normal => 1,
+        ShareClass::LatencyCritical => 2,
+    }
+}
+
+#[cfg(test)]
+mod tests;

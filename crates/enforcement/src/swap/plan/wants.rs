@@ -1,0 +1,96 @@
+//! Who wants memory, and in which order.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use octavo_api::config::ShareClass;
+
+use super::{Account, GpuMemory, Grants, Place, ShareMemory, protection};
+
+/// Who wants memory.
+pub(super) struct Want {
+    /// Name of the share.
+    pub(super) share: String,
+    /// Bytes beyond what it holds.
+    pub(super) missing: u64,
+    /// Whether it is out, and wants to return.
+    pub(super) is_out: bool,
+    /// Its order.
+    pub(super) rank: Rank,
+    /// Its class.
+    pub(super) class: ShareClass,
+    /// Since when it wants it.
+    pub(super) since: Duration,
+}
+
+/// Who gets memory first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Rank {
+    /// A share that is within its request with what it wants.
+    Within,
+    /// One that is above it.
+    Above,
+    /// One that is out, and for which nothing waits.
+    Unasked,
+}
+
+impl GpuMemory {
+    /// Who wants memory, in the order in which they get it. Requests that need nothing, or can never be met, are answered.
+    pub(super) fn wants(
+        &self,
+        now: Duration,
+        shares: &BTreeMap<String, ShareMemory>,
+        grants: &mut impl Grants,
+    ) -> Vec<Want> {
+        let mut wants = Vec::new();
+        for (name, account) in &self.accounts {
+            let Some(share) = shares.get(name) else { continue };
+            let (missing, size, since) = match (account.place, account.wants_since, share.need) {
+                (Place::Resident(_), Some(since), Some(need)) => {
+                    let target = share.used.saturating_add(need);
+                    // What is beyond its request must be movable.
+                    let is_vain =
+                        target > share.limit || share.is_unmovable && target > share.request;
+                    if target <= account.granted || is_vain {
+                        grants.answer(name);
+                        continue;
+                    }
+                    (target - self.held(name, share).min(target), target, Some(since))
+                }
+                (Place::Out { bytes, .. }, since, _) if now >= self.due_back(account) => {
+                    (bytes, bytes, since)
+                }
+                _ => continue,
+            };
+            let rank = match since {
+                Some(_) if size <= share.request => Rank::Within,
+                Some(_) => Rank::Above,
+                None => Rank::Unasked,
+            };
+            let (share, class) = (name.clone(), share.class);
+            let is_out = matches!(account.place, Place::Out { .. });
+            wants.push(Want { share, missing, is_out, rank, class, since: since.unwrap_or(now) });
+        }
+        wants.sort_by_key(|want| (want.rank, Reverse(protection(want.class)), want.since));
+        wants
+    }
+
+    /// From when on a share that is out may return.
+    fn due_back(&self, account: &Account) -> Duration {
+        match (account.place, account.wants_since) {
+            (Place::Out { since, .. }, None) => {
+                account.rests_until.max(since + self.settings.return_after)
+            }
+            _ => account.rests_until,
+        }
+    }
+
+    /// Refuses a request above the share's own that has waited for long enough.
+    pub(super) fn refuse_late(&self, now: Duration, want: &Want, grants: &mut impl Grants) {
+        let waited = now.saturating_sub(want.since);
+        if !want.is_out && want.rank == Rank::Above && waited >= self.settings.patience {
+            grants.answer(&want.share);
+        }
+    }
+}

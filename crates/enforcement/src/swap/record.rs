@@ -1,0 +1,94 @@
+//! The record of a share's processes that are on the host, or on their way. It lies beside the share's folder, whose file system a
+//! container can fill, and lasts for one boot. It is written before the first step and removed after the last one: an agent that was
+//! killed in between leaves no process behind.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use octavo_node::files::{StorageError, write_atomically};
+use serde::{Deserialize, Serialize};
+
+use crate::process::Process;
+
+/// What is recorded of a share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Record {
+    /// Its processes, in the order in which they were moved.
+    pub(super) processes: Vec<RecordedProcess>,
+    /// Memory of the GPU that they had, in bytes.
+    pub(super) bytes: u64,
+}
+
+/// A process. A number alone may be that of another one by now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RecordedProcess {
+    pid: u32,
+    start_time: u64,
+}
+
+impl From<Process> for RecordedProcess {
+    fn from(Process { pid, start_time }: Process) -> Self {
+        Self { pid, start_time }
+    }
+}
+
+impl From<RecordedProcess> for Process {
+    fn from(RecordedProcess { pid, start_time }: RecordedProcess) -> Self {
+        Self { pid, start_time }
+    }
+}
+
+impl Record {
+    /// Writes it for the share with this folder.
+    pub(super) fn write(&self, folder: &Path) -> Result<(), StorageError> {
+        // The type holds numbers only, so serialization cannot fail.
+        write_atomically(&path(folder), &serde_json::to_vec(self).unwrap_or_default(), false)
+    }
+
+    /// That of a share; `None` if no process of it was moved. A record that cannot be read is none.
+    pub(super) fn read(folder: &Path) -> Option<Self> {
+        serde_json::from_slice(&fs::read(path(folder)).ok()?).ok()
+    }
+}
+
+/// Removes the record of the share with this folder, if there is one.
+pub(crate) fn remove_record(folder: &Path) -> io::Result<()> {
+    match fs::remove_file(path(folder)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Bytes of a share that an earlier agent left on the host.
+pub(crate) fn swapped(folder: &Path) -> Option<u64> {
+    Record::read(folder).map(|record| record.bytes)
+}
+
+fn path(folder: &Path) -> PathBuf {
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    folder.with_file_name(format!(".{name}.swapped"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = temp.path().join("uid_share");
+        assert_eq!((Record::read(&folder), swapped(&folder)), (None, None));
+        let process = RecordedProcess { pid: 7, start_time: 9 };
+        let record = Record { processes: vec![process], bytes: 5 };
+        record.write(&folder).unwrap();
+        assert_eq!((Record::read(&folder), swapped(&folder)), (Some(record), Some(5)));
+        remove_record(&folder).unwrap();
+        remove_record(&folder).unwrap();
+        assert_eq!(swapped(&folder), None);
+        fs::write(path(&folder), "{").unwrap();
+        assert_eq!(swapped(&folder), None);
+    }
+}

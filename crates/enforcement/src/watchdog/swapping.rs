@@ -1,0 +1,309 @@
+//! Carries out the plan for the memory of shares ([`crate::swap::plan`]): observes the shares, sets what they may have, and moves their
+//! processes.
+//!
+//! ```text
+//! lease pages: who needs memory, who works --+
+//! ledgers, the driver's count ---------------+--> plan of each GPU --> limits, answers, moves
+//! moves that have ended ---------------------+
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use octavo_guard_abi::lease_page::{MANAGED, SHARED};
+use octavo_process_checkpoint::CheckpointError;
+
+use super::guards::state_file::StateBuffer;
+use super::identity::ProcessIdentities;
+use super::monitored_share::MonitoredShare;
+use super::notify::notifier::Notify;
+use super::notify::swaps::{SwapState, moved_finding, state_finding};
+use crate::gpu_time::{GpuTime, ProcessMemory};
+use crate::metrics::EnforcementMetrics;
+use crate::process::Process;
+use crate::process::freezer::Freezer;
+use crate::process::proc::Proc;
+use crate::swap::plan::{GpuMemory, Grants, Move, PlanSettings, ShareMemory};
+use crate::swap::{ContainerMemory, MoveError, Moved, Mover, MovingShare, swapped};
+
+/// The memory of the node's shares.
+#[derive(Debug)]
+pub(super) struct Swapping {
+    gpu_time: Arc<GpuTime>,
+    mover: Mover,
+    /// Plans by GPU.
+    gpus: BTreeMap<String, GpuMemory>,
+    /// Memory that programs can have of each GPU, in bytes.
+    sizes: BTreeMap<String, u64>,
+    /// Whether a share's memory can be moved, as last reported.
+    states: BTreeMap<String, SwapState>,
+}
+
+/// What a step needs of the watchdog.
+pub(super) struct SwapContext<'a> {
+    pub(super) shares: &'a mut BTreeMap<String, MonitoredShare>,
+    /// Memory of processes that are of no share, by GPU.
+    pub(super) foreign: &'a BTreeMap<String, u64>,
+    pub(super) identities: &'a ProcessIdentities,
+    pub(super) freezer: &'a Freezer,
+    pub(super) cgroup_root: &'a Path,
+    pub(super) proc: &'a Proc,
+    pub(super) copy: &'a mut StateBuffer,
+    pub(super) metrics: &'a EnforcementMetrics,
+    pub(super) notifier: &'a dyn Notify,
+}
+
+/// Sets what the shares may have.
+struct Limits<'a> {
+    shares: &'a mut BTreeMap<String, MonitoredShare>,
+    copy: &'a mut StateBuffer,
+    gpu_time: &'a GpuTime,
+}
+
+impl Grants for Limits<'_> {
+    fn grant(&mut self, share: &str, bytes: u64) -> u64 {
+        self.shares.get_mut(share).map_or(bytes, |share| share.grant(bytes, self.copy))
+    }
+
+    fn answer(&mut self, share: &str) {
+        self.gpu_time.answer(share);
+    }
+}
+
+impl Swapping {
+    pub(super) fn new(gpu_time: Arc<GpuTime>, mover: Mover) -> Self {
+        let (gpus, sizes, states) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { gpu_time, mover, gpus, sizes, states }
+    }
+
+    /// Sets the memory that programs can have of each GPU, in bytes.
+    pub(super) fn set_sizes(&mut self, sizes: BTreeMap<String, u64>) {
+        self.sizes = sizes;
+    }
+
+    /// Whether the size of a GPU with elastic shares is not known.
+    pub(super) fn needs_sizes(&self, shares: &BTreeMap<String, MonitoredShare>) -> bool {
+        elastic(shares).any(|(_, share)| !self.sizes.contains_key(&share.share.gpu_uuid))
+    }
+
+    /// Forgets a share that is given back.
+    pub(super) fn remove(&mut self, name: &str) {
+        self.states.remove(name);
+        self.gpu_time.suspend(name, false);
+    }
+
+    /// Observes all shares, and does what the plans say.
+    pub(super) fn step(&mut self, at: Duration, context: &mut SwapContext<'_>) {
+        for moved in self.mover.ended() {
+            self.end(at, moved, context);
+        }
+        let gpus: BTreeSet<_> =
+            elastic(context.shares).map(|(_, share)| share.share.gpu_uuid.clone()).collect();
+        self.gpus.retain(|gpu, _| gpus.contains(gpu));
+        if gpus.is_empty() {
+            return;
+        }
+        self.adopt(at, context);
+        let pages = self.gpu_time.memory();
+        let mut observed = BTreeSet::new();
+        for gpu in gpus {
+            // A GPU whose size is not known keeps what its shares may have.
+            let Some(size) = self.sizes.get(&gpu).copied() else { continue };
+            let usable = size.saturating_sub(context.foreign.get(&gpu).copied().unwrap_or(0));
+            let shares = observe(&gpu, &pages, context);
+            let plan = self.gpus.entry(gpu.clone()).or_insert_with(new_plan);
+            let mut limits = Limits {
+                shares: &mut *context.shares,
+                copy: &mut *context.copy,
+                gpu_time: &self.gpu_time,
+            };
+            let moves = plan.step(at, usable, &shares, &mut limits);
+            if plan.is_short() {
+                observed.insert(gpu);
+            }
+            for planned in moves {
+                self.begin(&planned, &pages, context);
+            }
+        }
+        self.gpu_time.observe(observed);
+        self.report(&pages, context);
+    }
+
+    /// Takes over what an earlier agent left on the host.
+    fn adopt(&mut self, at: Duration, context: &SwapContext<'_>) {
+        for (name, share) in elastic(context.shares) {
+            if self.states.contains_key(name) {
+                continue;
+            }
+            self.states.insert(name.clone(), SwapState::Swappable);
+            if let Some(bytes) = swapped(&share.share.folder) {
+                self.gpu_time.suspend(name, true);
+                let gpu = share.share.gpu_uuid.clone();
+                self.gpus.entry(gpu).or_insert_with(new_plan).adopt_out(name, bytes, at);
+            }
+        }
+    }
+
+    fn begin(
+        &self,
+        planned: &Move,
+        pages: &BTreeMap<String, Vec<ProcessMemory>>,
+        context: &SwapContext<'_>,
+    ) {
+        let (Move::Out(name, _) | Move::In(name)) = planned;
+        let Some(share) = context.shares.get(name) else { return };
+        let moving = MovingShare { name: name.clone(), folder: share.share.folder.clone() };
+        let Move::Out(name, bytes) = planned else {
+            self.mover.back(moving);
+            return;
+        };
+        self.gpu_time.suspend(name, true);
+        let connected = pages.get(name).into_iter().flatten().filter_map(|page| {
+            let start_time = context.proc.stat(page.pid).ok()?.start_time;
+            Some(Process { pid: page.pid, start_time })
+        });
+        let processes: BTreeSet<_> = connected.chain(share.processes()).collect();
+        let containers = processes.iter().filter_map(|process| {
+            let cgroups = context.identities.cgroups(*process)?;
+            let control = context.freezer.control(process.pid, &cgroups)?;
+            ContainerMemory::of(context.cgroup_root, &control)
+        });
+        let containers = containers.collect();
+        let taken = elastic(context.shares).map(|(name, share)| self.on_host(name, share)).sum();
+        self.mover.out(moving, processes.into_iter().collect(), containers, (*bytes, taken));
+    }
+
+    /// Bytes of a share on the host, or on their way.
+    fn on_host(&self, name: &str, share: &MonitoredShare) -> u64 {
+        self.gpus.get(&share.share.gpu_uuid).map_or(0, |plan| plan.swapped(name))
+    }
+
+    /// Takes the end of a move.
+    fn end(&mut self, at: Duration, moved: Moved, context: &mut SwapContext<'_>) {
+        let Moved { share: name, is_out, took, result } = moved;
+        let Some(share) = context.shares.get(&name) else { return };
+        let Some(plan) = self.gpus.get_mut(&share.share.gpu_uuid) else { return };
+        let bytes = swapped(&share.share.folder);
+        match (&result, is_out) {
+            (Err(MoveError::Stuck(_)), _) => plan.adopt_out(&name, bytes.unwrap_or(0), at),
+            (result, true) => plan.left(&name, at, result.is_ok()),
+            // Whatever became of the record, the processes are back.
+            (Ok(()) | Err(MoveError::Remove(_)), false) => plan.returned(&name, at, true),
+            (Err(_), false) => plan.returned(&name, at, false),
+        }
+        if !plan.is_suspended(&name) {
+            self.gpu_time.suspend(&name, false);
+        }
+        let is_done = result.is_ok();
+        context.metrics.count_move(&share.labels, is_out, is_done, took);
+        match &result {
+            Ok(()) => {
+                let finding = moved_finding(&share.share, is_out, bytes, took);
+                context.notifier.share(&share.share, finding);
+                self.set_state(&name, SwapState::Swappable, None, context);
+            }
+            Err(error) => {
+                let state = match (error, error.reason()) {
+                    (MoveError::NoHostMemory(_), _) => SwapState::NoHostMemory,
+                    (_, Some(CheckpointError::NoSupport)) => SwapState::DriverTooOld,
+                    _ => SwapState::Failed,
+                };
+                self.set_state(&name, state, Some(&error.to_string()), context);
+            }
+        }
+    }
+
+    /// Reports whether memory can be moved, and where it is.
+    fn report(
+        &mut self,
+        pages: &BTreeMap<String, Vec<ProcessMemory>>,
+        context: &mut SwapContext<'_>,
+    ) {
+        let names: Vec<_> = elastic(context.shares).map(|(name, _)| name.clone()).collect();
+        for name in names {
+            let flags = flags(pages.get(&name));
+            let known = self.states.get(&name).copied().unwrap_or(SwapState::Swappable);
+            let state = match (flags & MANAGED != 0, flags & SHARED != 0) {
+                (true, _) => SwapState::Managed,
+                (false, true) => SwapState::Shared,
+                _ if matches!(known, SwapState::Managed | SwapState::Shared) => {
+                    SwapState::Swappable
+                }
+                _ => known,
+            };
+            self.set_state(&name, state, None, context);
+            if let Some(share) = context.shares.get(&name) {
+                context.metrics.set_swapped(&share.labels, self.on_host(&name, share));
+            }
+        }
+    }
+
+    /// Reports a state if it is new.
+    fn set_state(
+        &mut self,
+        name: &str,
+        state: SwapState,
+        why: Option<&str>,
+        context: &SwapContext<'_>,
+    ) {
+        if self.states.insert(name.to_owned(), state) != Some(state)
+            && let Some(share) = context.shares.get(name)
+        {
+            context.notifier.share(&share.share, state_finding(&share.share, state, why));
+        }
+    }
+}
+
+fn new_plan() -> GpuMemory {
+    GpuMemory::new(PlanSettings::default())
+}
+
+/// The shares that may have more than their requests.
+fn elastic(
+    shares: &BTreeMap<String, MonitoredShare>,
+) -> impl Iterator<Item = (&String, &MonitoredShare)> {
+    shares.iter().filter(|(_, share)| share.share.memory_request < share.share.memory_bytes)
+}
+
+/// Why the memory of some processes cannot be moved.
+fn flags(pages: Option<&Vec<ProcessMemory>>) -> u32 {
+    pages.into_iter().flatten().fold(0, |flags, page| flags | page.unmovable)
+}
+
+/// The shares of a GPU as the plan sees them.
+fn observe(
+    gpu: &str,
+    pages: &BTreeMap<String, Vec<ProcessMemory>>,
+    context: &mut SwapContext<'_>,
+) -> BTreeMap<String, ShareMemory> {
+    let copy = &mut *context.copy;
+    let shares = context.shares.iter().filter(|(_, share)| share.share.gpu_uuid == gpu);
+    let observed = shares.map(|(name, monitored)| {
+        let share = &monitored.share;
+        let used = monitored.used_bytes(copy);
+        let own = pages.get(name);
+        let pages = own.into_iter().flatten();
+        let needs = pages.clone().filter_map(|page| page.need);
+        let need = needs.reduce(u64::saturating_add);
+        let observed = ShareMemory {
+            request: share.memory_request,
+            // What cannot be observed is not divided.
+            limit: if used.is_some() { share.memory_bytes } else { share.memory_request },
+            class: share.class,
+            used: used.unwrap_or(0),
+            driver: monitored.driver_bytes(),
+            processes: pages.clone().count(),
+            need,
+            is_waiting: pages.clone().any(|page| page.is_waiting),
+            is_active: pages.clone().any(|page| page.is_active),
+            is_unmovable: flags(own) != 0,
+        };
+        (name.clone(), observed)
+    });
+    observed.collect()
+}
+
+#[cfg(test)]
+mod tests;
