@@ -279,6 +279,11 @@ impl Claims {
         self.inner.set_has_leases(has_leases);
     }
 
+    /// Whether shares that are prepared now are held to their part of the GPU's time.
+    pub(crate) fn enforces_time(&self) -> bool {
+        self.inner.enforces_time()
+    }
+
     /// Takes whether the node moves memory of shares to the host. Otherwise shares with a `memoryLimit` above their request are refused.
     pub fn set_has_swap(&self, has_swap: bool) {
         self.inner.set_has_swap(has_swap);

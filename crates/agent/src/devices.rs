@@ -51,6 +51,8 @@ pub struct Node<'a> {
     pub made: &'a BTreeSet<MadeInstance>,
     /// How claims share a GPU.
     pub shares: GpuShares,
+    /// Whether shares are held to their part of the GPU's time.
+    pub enforces_time: bool,
 }
 
 /// The published devices of a node.

@@ -120,6 +120,9 @@ pub const CAPACITY_MEMORY: &str = "memory";
 /// Capacity of a GPU: its time, in percent. A claim without it gets a fair part of idle time.
 pub const CAPACITY_COMPUTE: &str = "compute";
 
+/// Attribute of a GPU: whether a share of it is held to its [`CAPACITY_COMPUTE`].
+pub const ATTRIBUTE_TIME_ENFORCED: &str = "octavo.dev/timeEnforced";
+
 /// Capacity of a GPU: equal shares of it, where a node counts them. The name is that of NVIDIA's DRA driver.
 pub const CAPACITY_SHARES: &str = "shares";
 
@@ -184,6 +187,12 @@ pub const CONDITION_TIME_ENFORCED: &str = "TimeEnforced";
 pub const REASON_LEASES: &str = "Leases";
 /// Reason of [`CONDITION_TIME_ENFORCED`] with status `False`: the driver divides the time.
 pub const REASON_TIME_NOT_ENFORCED: &str = "TimeNotEnforced";
+
+/// Reason of [`CONDITION_TIME_ENFORCED`] with status `False`, and of an event: a process has a guard that knows no leases.
+pub const REASON_OLD_GUARD: &str = "OldGuard";
+/// Reason of [`CONDITION_TIME_ENFORCED`] with status `False`, and of an event: the agent could not start to give leases, or had to
+/// stop.
+pub const REASON_LEASES_STOPPED: &str = "LeasesStopped";
 
 /// Reason of an event: a share waits long for its GPU's time.
 pub const REASON_LONG_WAIT: &str = "WaitsForGpuTime";

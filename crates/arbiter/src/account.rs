@@ -249,7 +249,7 @@ impl Account {
                 self.is_throttled = false;
             }
         }
-        let quantum = i64::try_from(settings.quantum(self.terms.class)).unwrap_or(i64::MAX);
+        let quantum = i64::try_from(settings.quantum(&self.terms)).unwrap_or(i64::MAX);
         if self.balance >= 0 {
             self.is_urgent = true;
         } else if self.balance < -quantum {

@@ -2,7 +2,7 @@
 
 use octavo_api::config::ShareClass;
 
-use crate::MILLISECOND;
+use crate::{MILLISECOND, Terms};
 
 /// The times by which leases are given, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,12 +49,12 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The shortest turn of a class.
-    pub fn quantum(&self, class: ShareClass) -> u64 {
-        match class {
+    /// The shortest turn of a share: its own, or that of its class.
+    pub fn quantum(&self, terms: &Terms) -> u64 {
+        terms.quantum.unwrap_or(match terms.class {
             ShareClass::LatencyCritical => self.latency_critical_quantum,
             ShareClass::Normal => self.normal_quantum,
             ShareClass::BestEffort => self.best_effort_quantum,
-        }
+        })
     }
 }

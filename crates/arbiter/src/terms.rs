@@ -13,6 +13,8 @@ pub struct Terms {
     pub limit: Option<ComputePart>,
     /// Who goes first.
     pub class: ShareClass,
+    /// Shortest turn while others wait for it, in nanoseconds. `None` is that of its class.
+    pub quantum: Option<u64>,
 }
 
 /// This part of a time.

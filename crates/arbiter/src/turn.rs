@@ -72,13 +72,13 @@ impl<K: Ord + Clone> Arbiter<K> {
             let Phase::Holding { since } = account.phase else { continue };
             let quiet = account.quiet(now);
             let stalled = account.stalled(now);
-            if stalled >= settings.quantum(account.terms.class) {
+            if stalled >= settings.quantum(&account.terms) {
                 // It pays for the time in which it kept others waiting, or it would be the next again.
                 account.charge(stalled);
                 account.phase = Phase::Draining { since: now };
                 continue;
             }
-            let has_had_turn = now.saturating_sub(since) >= settings.quantum(account.terms.class);
+            let has_had_turn = now.saturating_sub(since) >= settings.quantum(&account.terms);
             let ends = match rank(&next).cmp(&rank(account)) {
                 Ordering::Greater => true,
                 Ordering::Equal => {
@@ -102,8 +102,8 @@ impl<K: Ord + Clone> Arbiter<K> {
     /// stands in its way: both run, and the late one pays.
     pub(crate) fn begin_turn(&mut self) {
         let Some(next) = self.best().cloned() else { return };
-        let Some(class) = self.shares.get(&next).map(|account| account.terms.class) else { return };
-        let grace = 2 * self.settings.quantum(class);
+        let Some(terms) = self.shares.get(&next).map(|account| account.terms) else { return };
+        let (class, grace) = (terms.class, 2 * self.settings.quantum(&terms));
         let is_in_the_way = |account: &Account| match account.phase {
             Phase::Stopped => false,
             Phase::Holding { .. } => true,
@@ -132,7 +132,7 @@ impl<K: Ord + Clone> Arbiter<K> {
     /// Whether a share would begin a turn if it could. A late one may have the next turn, too: it has paid, and what keeps
     /// it may be only one of its processes.
     fn is_candidate(&self, account: &Account) -> bool {
-        let grace = 2 * self.settings.quantum(account.terms.class);
+        let grace = 2 * self.settings.quantum(&account.terms);
         let is_ready = account.phase == Phase::Stopped || account.is_late(self.now, grace);
         is_ready && waits(account) && !account.is_throttled
     }

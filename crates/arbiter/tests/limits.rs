@@ -10,6 +10,7 @@ fn lease_part(limit: Option<u32>, every: u64, time: u64) -> (u64, u64) {
         request: ComputePart(30_000),
         limit: limit.map(ComputePart),
         class: ShareClass::Normal,
+        quantum: None,
     };
     let mut arbiter = Arbiter::new(Settings::default(), 0);
     arbiter.set_shares([((), terms)]);
@@ -55,7 +56,8 @@ fn without_a_limit_a_share_alone_is_looked_at_seldom() {
 fn a_share_with_a_limit_that_is_idle_gives_its_lease_back_and_sleeps() {
     let mut arbiter = Arbiter::new(Settings::default(), 0);
     let limit = Some(ComputePart(40_000));
-    let terms = Terms { request: ComputePart(30_000), limit, class: ShareClass::Normal };
+    let terms =
+        Terms { request: ComputePart(30_000), limit, class: ShareClass::Normal, quantum: None };
     arbiter.set_shares([((), terms)]);
     let idle = Activity { processes: 1, is_drained: true, ..Activity::default() };
     let mut next = arbiter.step(0, |()| Activity { is_waiting: true, ..idle });

@@ -17,6 +17,7 @@ fn terms() -> impl Strategy<Value = Terms> {
         request,
         limit,
         class,
+        quantum: None,
     })
 }
 
@@ -99,7 +100,7 @@ proptest! {
             let request = ComputePart(*part);
             let class =
                 if *is_critical { ShareClass::LatencyCritical } else { ShareClass::Normal };
-            (key, Terms { request, limit: is_strict.then_some(request), class })
+            (key, Terms { request, limit: is_strict.then_some(request), class, quantum: None })
         };
         let shares: BTreeMap<usize, Terms> = requests.iter().enumerate().map(share).collect();
         let mut arbiter = Arbiter::new(Settings::default(), 0);

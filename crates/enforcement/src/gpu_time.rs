@@ -23,9 +23,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Sender};
+use std::thread::JoinHandle;
 
 use octavo_api::config::ComputePart;
-use octavo_arbiter::{ShareTime, Terms};
+use octavo_arbiter::{MILLISECOND, ShareTime, Terms};
 use octavo_lease_page::SharedPage;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -53,7 +54,8 @@ impl TimedShare {
         let name = share.folder.file_name().unwrap_or_default().to_string_lossy();
         let request = ComputePart(share.compute_milli_percent);
         let limit = share.compute_limit.map(ComputePart);
-        let terms = Terms { request, limit, class: share.class };
+        let quantum = share.quantum_ms.map(|quantum| u64::from(quantum) * MILLISECOND);
+        let terms = Terms { request, limit, class: share.class, quantum };
         Self { name: name.into_owned(), gpu: share.gpu_uuid.clone(), terms }
     }
 }
@@ -82,6 +84,7 @@ pub(crate) struct GpuTime {
     wake: OwnedFd,
     last_id: AtomicU64,
     needs: Arc<Notify>,
+    thread: JoinHandle<()>,
 }
 
 impl GpuTime {
@@ -91,8 +94,14 @@ impl GpuTime {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let needs = Arc::new(Notify::new());
         let thread = thread::LeaseThread::new(receiver, wake.try_clone()?, Arc::clone(&needs))?;
-        std::thread::Builder::new().name("gpu-time".to_owned()).spawn(move || thread.run())?;
-        Ok(Arc::new(Self { commands, wake, last_id: AtomicU64::new(0), needs }))
+        let named = std::thread::Builder::new().name("gpu-time".to_owned());
+        let thread = named.spawn(move || thread.run())?;
+        Ok(Arc::new(Self { commands, wake, last_id: AtomicU64::new(0), needs, thread }))
+    }
+
+    /// Whether the thread runs. When it has failed, no process needs a lease.
+    pub(crate) fn is_running(&self) -> bool {
+        !self.thread.is_finished()
     }
 
     /// Takes the shares that there are now.

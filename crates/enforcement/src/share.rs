@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use octavo_api::config::{OverflowPolicy, ShareClass, Strictness};
 use octavo_api::names::{
-    CONDITION_ENFORCED, CONDITION_MEMORY_SWAP, CONDITION_OVERFLOW, REASON_SWAPPED_IN,
-    REASON_SWAPPED_OUT, REASON_WATCHED,
+    CONDITION_ENFORCED, CONDITION_MEMORY_SWAP, CONDITION_OVERFLOW, CONDITION_TIME_ENFORCED,
+    REASON_SWAPPED_IN, REASON_SWAPPED_OUT, REASON_WATCHED,
 };
 use octavo_node::ClaimRef;
 
@@ -48,6 +48,8 @@ pub struct ActiveShare {
     pub compute_milli_percent: u32,
     /// Compute time that it never exceeds, in thousandths of a percent; `None` means no limit.
     pub compute_limit: Option<u32>,
+    /// Shortest turn while other shares wait for it, in milliseconds; `None` is that of its class.
+    pub quantum_ms: Option<u32>,
     /// Action on containers that exceed the share.
     pub overflow: OverflowPolicy,
     /// Action on driver functions unknown to the guard.
@@ -101,6 +103,7 @@ impl ShareFinding {
             condition == (CONDITION_OVERFLOW, Status::False)
                 || condition == (CONDITION_ENFORCED, Status::True)
                 || condition == (CONDITION_MEMORY_SWAP, Status::True)
+                || condition == (CONDITION_TIME_ENFORCED, Status::True)
         };
         self.condition.is_some_and(is_good) || self.reason == REASON_WATCHED
     }

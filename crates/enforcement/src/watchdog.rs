@@ -203,6 +203,7 @@ impl Watchdog {
                 consumers,
                 gpu_time.clone(),
             );
+            reconciler.lacks_leases = watched.has_time_leases && gpu_time.is_none();
             if let Some(gpu_time) = gpu_time
                 && let Some(swapping) = swapping(watched, proc, gpu_time)
             {

@@ -12,7 +12,7 @@ use crate::node::PreparedDevice;
 
 /// Newest version of the format. Readers reject newer versions.
 const VERSION: u64 = 7;
-/// The version before limits of memory above the request.
+/// The version before limits of memory above the request, and quanta.
 const SIXTH_VERSION: u64 = 6;
 /// The version before limits of time.
 const FIFTH_VERSION: u64 = 5;
@@ -144,6 +144,9 @@ pub(crate) struct HeldTerms {
     /// Memory that the share may have while others leave it, in bytes. Absent: its own memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) memory_limit: Option<u64>,
+    /// Shortest turn on the GPU while other shares wait for it, in milliseconds. Absent: that of its class.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) quantum_ms: Option<u32>,
     /// Identifies this version of the share's files.
     pub(crate) generation: u64,
 }
@@ -259,7 +262,7 @@ impl Checkpointed for Record {
             && self.devices.iter().all(is_plain);
         let is_unlimited = |device: &HeldDevice| matches!(device.kind, HeldKind::Share(share) if share.is_unlimited());
         let mut terms = self.devices.iter().filter_map(|device| device.terms);
-        if terms.clone().any(|terms| terms.memory_limit.is_some()) {
+        if terms.clone().any(|terms| terms.memory_limit.is_some() || terms.quantum_ms.is_some()) {
             return VERSION;
         }
         if terms.any(|terms| terms.compute_limit.is_some()) {

@@ -93,6 +93,7 @@ fn a_share_that_something_holds_needs_the_third_version() {
         class: ShareClass::BestEffort,
         compute_limit: None,
         memory_limit: None,
+        quantum_ms: None,
         generation: u64::MAX,
     });
     let text = encode(&held);
@@ -129,6 +130,7 @@ fn a_limit_of_time_needs_the_sixth_version_and_one_of_memory_the_seventh() {
         class: ShareClass::Normal,
         compute_limit: Some(50_000),
         memory_limit: None,
+        quantum_ms: None,
         generation: 1,
     });
     let text = encode(&held);
@@ -141,6 +143,11 @@ fn a_limit_of_time_needs_the_sixth_version_and_one_of_memory_the_seventh() {
     let text = encode(&held);
     assert!(text.starts_with("{\"version\":7,"), "{text}");
     assert!(text.contains("\"memoryLimit\":42949672960"), "{text}");
+    assert_eq!(decode(text.as_bytes(), "u"), Ok(held.clone()));
+    let terms = held.devices[0].terms.as_mut().expect("has some");
+    (terms.memory_limit, terms.quantum_ms) = (None, Some(5));
+    let text = encode(&held);
+    assert!(text.starts_with("{\"version\":7,") && text.contains("\"quantumMs\":5"), "{text}");
     assert_eq!(decode(text.as_bytes(), "u"), Ok(held));
 }
 

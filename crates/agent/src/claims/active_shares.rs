@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use octavo_api::names::{CONDITION_ENFORCED, CONDITION_MEMORY_SWAP};
+use octavo_api::names::{CONDITION_ENFORCED, CONDITION_MEMORY_SWAP, CONDITION_TIME_ENFORCED};
 use octavo_enforcement::share::{ActiveShare, ShareFinding, ShareReports, Status, share_folder};
 use octavo_kube_io::events::EventType;
 use tokio::sync::watch;
@@ -83,6 +83,7 @@ impl Inner {
                 strictness: terms.map(|terms| terms.strictness).unwrap_or_default(),
                 class: terms.map(|terms| terms.class).unwrap_or_default(),
                 compute_limit: terms.and_then(|terms| terms.compute_limit),
+                quantum_ms: terms.and_then(|terms| terms.quantum_ms),
                 backend: terms.map(|terms| terms.backend),
                 generation: terms.map(|terms| terms.generation).unwrap_or_default(),
             })
@@ -155,7 +156,8 @@ impl ActiveShares {
         if kind == CONDITION_ENFORCED && is_known(Status::False) {
             return;
         }
-        let own = [CONDITION_ENFORCED, CONDITION_MEMORY_SWAP].map(|kind| (kind, Status::True));
+        let own = [CONDITION_ENFORCED, CONDITION_MEMORY_SWAP, CONDITION_TIME_ENFORCED]
+            .map(|kind| (kind, Status::True));
         if finding.condition.is_some_and(|condition| own.contains(&condition)) {
             // The condition from the record reports this.
             found.retain(|(known, _)| known.condition.is_none_or(|(known, _)| known != kind));

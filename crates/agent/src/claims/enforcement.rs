@@ -15,6 +15,9 @@ use crate::checkpoint::{HeldDevice, HeldKind, HeldTerms, Record};
 const NO_SWAP: &str = "its memoryLimit is above the memory that it asks for, and the node does not lend memory: \
      remove memoryLimit, or set `memorySwap: processes` of the agent, which needs the guard as the backend";
 
+/// Why a share with a time slice is refused.
+const NO_QUANTUM: &str = "a time slice for a share of a GPU, on a node without `timeEnforcement: leases` and the guard as the backend,";
+
 /// Inputs for choosing the backend.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct EnforcementOptions {
@@ -60,6 +63,13 @@ impl Inner {
     /// Whether processes with a guard have leases of GPU time.
     pub(super) fn has_leases(&self) -> bool {
         self.enforcement.lock().unwrap_or_else(PoisonError::into_inner).has_leases
+    }
+
+    /// Whether shares that are prepared now are held to their part of the GPU's time.
+    pub(super) fn enforces_time(&self) -> bool {
+        let options = *self.enforcement.lock().unwrap_or_else(PoisonError::into_inner);
+        let backend = backend::choose(options.setting, options.has_limits, &self.paths.cgroup_root);
+        options.has_leases && backend == Ok(BackendKind::Guard)
     }
 
     /// Takes whether the node moves memory of shares to the host.
@@ -113,6 +123,15 @@ impl Inner {
         let options = *self.enforcement.lock().unwrap_or_else(PoisonError::into_inner);
         let kind = backend::choose(options.setting, options.has_limits, &self.paths.cgroup_root);
         let kind = kind.map_err(refused)?;
+        let has_leases = options.has_leases && kind == BackendKind::Guard;
+        let has_quantum =
+            |held: &&&mut HeldDevice| held.terms.is_some_and(|terms| terms.quantum_ms.is_some());
+        if let Some(sliced) = shares.iter().find(has_quantum).filter(|_| !has_leases) {
+            return Err(Refusal::NotYetSupported {
+                request: sliced.requests.join(", "),
+                what: NO_QUANTUM.to_owned(),
+            });
+        }
         let may_swap = options.has_swap && kind == BackendKind::Guard;
         if !may_swap && shares.iter().any(|held| held.memory_limit().is_some()) {
             return Err(refused(NO_SWAP.to_owned()));
@@ -182,6 +201,7 @@ pub(super) fn undecided(config: GpuShareConfig) -> HeldTerms {
         class: config.class.unwrap_or_default(),
         compute_limit: config.compute_limit.map(|limit| limit.0),
         memory_limit: None,
+        quantum_ms: None,
         generation: 0,
     }
 }

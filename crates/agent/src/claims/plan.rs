@@ -56,11 +56,13 @@ pub(super) fn plan(
         if let HeldKind::Share(share) = device.kind {
             let config = for_share(&configs, &result.request).map_err(mismatched)?;
             let terms = share_terms(config, share, devices, &result.device);
-            device.terms = Some(terms.map_err(|problem| Refusal::InvalidShare {
+            let terms = terms.map_err(|problem| Refusal::InvalidShare {
                 request: result.request.clone(),
                 device: result.device.clone(),
                 problem: problem.to_owned(),
-            })?);
+            })?;
+            let quantum_ms = sharing::quantum_ms(&configs, &result.request)?;
+            device.terms = Some(HeldTerms { quantum_ms, ..terms });
         }
         Ok(device)
     });

@@ -12,6 +12,7 @@ mod parts;
 mod plugin_daemons;
 mod random;
 mod refusals;
+mod share_configs;
 mod shares;
 mod sharing;
 mod withheld;

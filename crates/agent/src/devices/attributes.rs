@@ -51,6 +51,10 @@ impl Attributes {
         self.0.insert(name.to_owned(), AttributeValue::Int(value));
     }
 
+    pub(super) fn bool(&mut self, name: &str, value: bool) {
+        self.0.insert(name.to_owned(), AttributeValue::Bool(value));
+    }
+
     fn version(&mut self, name: &str, value: &str) {
         match version::normalize(value) {
             Ok(value) if value.len() <= MAX_VALUE_BYTES => {

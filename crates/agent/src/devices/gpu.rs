@@ -2,7 +2,9 @@
 
 use std::num::NonZeroU32;
 
-use octavo_api::names::{CAPACITY_COMPUTE, CAPACITY_MEMORY, CAPACITY_SHARES};
+use octavo_api::names::{
+    ATTRIBUTE_TIME_ENFORCED, CAPACITY_COMPUTE, CAPACITY_MEMORY, CAPACITY_SHARES,
+};
 use octavo_dra::{
     AllowedAmounts, Capacity, CounterSet, Device, DeviceTaint, Quantity, RequestPolicy,
 };
@@ -32,6 +34,8 @@ pub(super) fn device(
     if let Some(module) = gpu.module {
         attributes.int("octavo.dev/module", i64::from(module));
     }
+    // The capacity `compute` says where a share fits. This says whether it is held to it.
+    attributes.bool(ATTRIBUTE_TIME_ENFORCED, node.enforces_time);
     // Without memory of its own nothing says how much a share would have, so a claim takes all of it.
     let has_memory = gpu.memory_bytes > 0;
     let mut capacity = Vec::new();

@@ -16,8 +16,18 @@ fn devices(inventory: &Inventory, health: &Health) -> Vec<Device> {
 }
 
 fn devices_with(inventory: &Inventory, health: &Health, shares: GpuShares) -> Vec<Device> {
+    devices_of_node(inventory, health, shares, false)
+}
+
+fn devices_of_node(
+    inventory: &Inventory,
+    health: &Health,
+    shares: GpuShares,
+    enforces_time: bool,
+) -> Vec<Device> {
     let (dynamic, made) = (DynamicMig::None, BTreeSet::new());
-    let offered = offered(&Node { inventory, health, dynamic: &dynamic, made: &made, shares });
+    let offered =
+        offered(&Node { inventory, health, dynamic: &dynamic, made: &made, shares, enforces_time });
     assert_eq!((offered.counters.len(), offered.plain.len()), (0, 0));
     offered.devices
 }
@@ -65,6 +75,16 @@ fn a_node_may_count_shares_or_have_no_limit() {
     }
     assert!(!capacity(GpuShares::Unlimited).contains_key("shares"));
     assert!(!capacity(GpuShares::Memory).contains_key("shares"));
+}
+
+#[test]
+fn a_gpu_says_whether_shares_are_held_to_their_time() {
+    for enforces_time in [false, true] {
+        let (inventory, health) = (testing::inventory(1), Health::new());
+        let devices = devices_of_node(&inventory, &health, GpuShares::Memory, enforces_time);
+        let found = &devices[0].attributes["octavo.dev/timeEnforced"];
+        assert_eq!(*found, AttributeValue::Bool(enforces_time));
+    }
 }
 
 #[test]
@@ -117,6 +137,7 @@ fn names_attributes_and_capacity_are_those_of_nvidia_s_driver() {
         ("resource.kubernetes.io/numaNode", AttributeValue::Int(0)),
         ("octavo.dev/fabricClique", text("9c6f1f3e-0000-0000-0000-000000000001.1")),
         ("octavo.dev/module", AttributeValue::Int(1)),
+        ("octavo.dev/timeEnforced", AttributeValue::Bool(false)),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into();
@@ -155,6 +176,7 @@ fn a_module_that_is_not_loaded_taints_every_device() {
         dynamic: &dynamic,
         made: &made,
         shares: GpuShares::Memory,
+        enforces_time: false,
     };
     let offered = offered(&node).without_module(Some("nvidia-uvm"));
     assert_eq!(offered.devices.len(), 2);
@@ -196,7 +218,7 @@ fn what_is_not_known_is_absent() {
     for name in ["resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode"] {
         assert!(!device.attributes.contains_key(name), "{name}");
     }
-    assert_eq!(device.attributes.len(), 9);
+    assert_eq!(device.attributes.len(), 10);
 }
 
 #[test]

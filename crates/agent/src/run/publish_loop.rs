@@ -62,6 +62,7 @@ struct State {
     dynamic: DynamicMig,
     made: BTreeSet<MadeInstance>,
     shares: GpuShares,
+    enforces_time: bool,
 }
 
 impl State {
@@ -72,6 +73,7 @@ impl State {
             dynamic: &self.dynamic,
             made: &self.made,
             shares: self.shares,
+            enforces_time: self.enforces_time,
         }
     }
 }
@@ -218,7 +220,8 @@ impl NodeObserver {
         };
         let made = claims.mig_in_use();
         let health = snapshot.health.clone();
-        let mut state = State { inventory, health, dynamic, made, shares };
+        let enforces_time = claims.enforces_time();
+        let mut state = State { inventory, health, dynamic, made, shares, enforces_time };
         let has_new_setting = self.dynamic.as_ref().is_some_and(|old| *old != state.dynamic);
         let was_unsettled = self.is_inconsistent;
         let mut seen = BTreeSet::new();

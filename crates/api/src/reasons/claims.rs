@@ -276,6 +276,12 @@ pub(super) const PREPARED: &[Reason] = &[
         "",
     ),
     row(
+        "LeasesStopped",
+        "ResourceClaim: condition `TimeEnforced` is `False`, event; Pod: event",
+        "The agent gives no leases of GPU time, because their thread could not be started or has failed.",
+        "See the log of the node's agent, and delete its pod so that it starts again.",
+    ),
+    row(
         "MemoryOverflow",
         "ResourceClaim: condition `MemoryOverflow` is `True`, event; Pod: event",
         "The share's containers have more memory than its limit.",
@@ -310,6 +316,12 @@ pub(super) const PREPARED: &[Reason] = &[
         "ResourceClaim: condition `Enforced` is `Unknown`, event; Pod: event",
         "The guard enforces the limit, but allocations that bypass it are not detected.",
         "The message names the cause and the remedy.",
+    ),
+    row(
+        "OldGuard",
+        "ResourceClaim: condition `TimeEnforced` is `False`, event; Pod: event",
+        "A process of the share has a guard of a version without leases. It launches whenever it wants.",
+        "Delete the pod, so that its containers start with the guard of this version.",
     ),
     row("Prepared", READY, "The MIG instance is ready for the containers.", ""),
     row(

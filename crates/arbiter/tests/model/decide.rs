@@ -51,8 +51,12 @@ pub(crate) struct Equal(pub(crate) Leases);
 impl Decide for Equal {
     fn begin(&mut self, terms: &[Terms]) {
         let part = ComputePart(ComputePart::WHOLE.0 / terms.len() as u32);
-        let equal =
-            Terms { request: part, limit: None, class: octavo_api::config::ShareClass::Normal };
+        let equal = Terms {
+            request: part,
+            limit: None,
+            class: octavo_api::config::ShareClass::Normal,
+            quantum: None,
+        };
         self.0.begin(&vec![equal; terms.len()]);
     }
 

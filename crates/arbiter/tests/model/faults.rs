@@ -51,6 +51,7 @@ const NORMAL: Terms = Terms {
     request: ComputePart(50_000),
     limit: None,
     class: octavo_api::config::ShareClass::Normal,
+    quantum: None,
 };
 
 /// A share that waits, and nothing else.

@@ -44,7 +44,7 @@ impl Share {
     /// An elastic, normal share with one process that never stops launching kernels of 200 microseconds.
     pub(crate) fn of(percent: u32) -> Self {
         let request = ComputePart(percent * 1_000);
-        let terms = Terms { request, limit: None, class: ShareClass::Normal };
+        let terms = Terms { request, limit: None, class: ShareClass::Normal, quantum: None };
         Self { terms, processes: 1, work: Work::Endless { kernel: 200 * MICROSECOND }, from: 0 }
     }
 

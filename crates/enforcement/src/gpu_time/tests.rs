@@ -25,7 +25,7 @@ struct Guard {
 
 fn share(name: &str, gpu: &str, percent: u32) -> TimedShare {
     let request = ComputePart(percent * 1_000);
-    let terms = Terms { request, limit: None, class: ShareClass::Normal };
+    let terms = Terms { request, limit: None, class: ShareClass::Normal, quantum: None };
     TimedShare { name: name.to_owned(), gpu: gpu.to_owned(), terms }
 }
 

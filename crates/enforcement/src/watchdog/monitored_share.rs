@@ -65,6 +65,8 @@ pub(super) struct MonitoredShare {
     names_reported_at: Option<Duration>,
     /// Whether it waits long for GPU time, as last reported.
     pub(super) waits_long: bool,
+    /// Why it is not held to its part of the GPU's time, as last reported.
+    pub(super) time_problem: Option<&'static str>,
     /// The blind spot as last reported.
     pub(super) blind_spot: Option<BlindSpot>,
     /// Control files of its frozen cgroups.
@@ -152,6 +154,7 @@ impl MonitoredShare {
             names: BTreeMap::new(),
             names_reported_at: None,
             waits_long: false,
+            time_problem: None,
             blind_spot: None,
             frozen: BTreeSet::new(),
             peak: 0,

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use octavo_api::names::{REASON_LEASES_STOPPED, REASON_OLD_GUARD};
 use octavo_gpu::GpuProcess;
 
 use super::actuator::Actuator;
@@ -16,7 +17,9 @@ use super::guards::connection_quota::ConnectionQuota;
 use super::guards::state_file::StateBuffer;
 use super::identity::{Candidate, ProcessIdentities};
 use super::monitored_share::{DriverUsage, MonitoredShare};
-use super::notify::messages::{long_wait_finding, unknown_functions_finding, visibility_finding};
+use super::notify::messages::{
+    long_wait_finding, time_finding, unknown_functions_finding, visibility_finding,
+};
 use super::notify::notifier::Notify;
 use super::swapping::{SwapContext, Swapping};
 use super::usage_split::UsageSplit;
@@ -45,6 +48,8 @@ pub(super) struct ShareReconciler {
     /// Divides memory, where it is swapped.
     swapping: Option<Swapping>,
     cgroup_root: PathBuf,
+    /// Whether leases are wanted, but could not be started.
+    pub(super) lacks_leases: bool,
     metrics: Arc<EnforcementMetrics>,
     notifier: Arc<dyn Notify>,
     consumers: Arc<ClaimConsumers>,
@@ -84,6 +89,7 @@ impl ShareReconciler {
             gpu_time,
             swapping: None,
             cgroup_root: cgroup_root.to_owned(),
+            lacks_leases: false,
             metrics,
             notifier,
             consumers,
@@ -218,6 +224,7 @@ impl ShareReconciler {
         }
         self.report_times();
         self.divide_memory(at);
+        self.report_time_problems();
         // For a GPU without an answer the processes of the last answer are kept.
         let pids: BTreeSet<_> = self.listed.values().flatten().copied().collect();
         let names = self.shares.keys().map(String::as_str).collect();
@@ -234,6 +241,30 @@ impl ShareReconciler {
                     self.notifier.share(&watched.share, long_wait_finding(&watched.share));
                 }
                 watched.waits_long = waits_long;
+            }
+        }
+    }
+
+    /// Reports shares that are not held to their part of the GPU's time, and those that are again.
+    fn report_time_problems(&mut self) {
+        let is_stopped = match &self.gpu_time {
+            Some(gpu_time) => !gpu_time.is_running(),
+            None if self.lacks_leases => true,
+            None => return,
+        };
+        let guarded =
+            |watched: &&mut MonitoredShare| watched.share.backend == Some(BackendKind::Guard);
+        for watched in self.shares.values_mut().filter(guarded) {
+            let old = watched.guard_reports.without_page();
+            let problem = match old {
+                _ if is_stopped => Some(REASON_LEASES_STOPPED),
+                Some(_) => Some(REASON_OLD_GUARD),
+                None => None,
+            };
+            if watched.time_problem != problem {
+                watched.time_problem = problem;
+                let old = old.filter(|_| !is_stopped);
+                self.notifier.share(&watched.share, time_finding(&watched.share, problem, old));
             }
         }
     }

@@ -121,6 +121,7 @@ impl Fixture {
             memory_request: 1 << 30,
             compute_milli_percent: 0,
             compute_limit: None,
+            quantum_ms: None,
             overflow: OverflowPolicy::Hold,
             strictness: Strictness::Lenient,
             class: ShareClass::Normal,

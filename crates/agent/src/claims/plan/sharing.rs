@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use octavo_api::config::{DecodedConfig, MpsConfig, OpaqueConfig, Sharing, TimeSlice, for_request};
+use octavo_api::config::{
+    DecodedConfig, DeviceType, MpsConfig, OpaqueConfig, Sharing, TimeSlice, for_request,
+};
 use octavo_api::{ConfigError, Refusal};
 
 use super::{AllocatedDevice, device_type, mismatched};
@@ -28,18 +30,31 @@ pub(super) fn check(
 ) -> Result<(), Refusal> {
     let device_type = device_type(kind, result);
     let config = for_request(configs, &result.request, device_type).map_err(mismatched)?;
-    let acts = config
-        .and_then(sharing_of)
-        .is_some_and(|sharing| !matches!(sharing, Sharing::TimeSlicing(TimeSlice::Default)));
+    let sharing = config.and_then(sharing_of);
+    let acts = sharing.is_some_and(|it| !matches!(it, Sharing::TimeSlicing(TimeSlice::Default)));
+    let is_sliced = matches!(sharing, Some(Sharing::TimeSlicing(_)));
     let whose = match kind {
         _ if !acts => return Ok(()),
         _ if result.admin_access => "administrators' access (adminAccess)",
+        // A share takes turns by leases, which change nothing for other claims.
+        HeldKind::Share(share) if !share.is_unlimited() && is_sliced => return Ok(()),
         HeldKind::Share(_) => "a share of a GPU",
         HeldKind::Whole | HeldKind::Mig(_) => return Ok(()),
     };
     let request = result.request.clone();
     let what = format!("a time slice or MPS for {whose}: it would change the GPU of other claims");
     Err(Refusal::NotYetSupported { request, what })
+}
+
+/// Shortest turn of a share by the time slice of its config, in milliseconds; `None`: that of its class.
+pub(super) fn quantum_ms(configs: &[DecodedConfig], request: &str) -> Result<Option<u32>, Refusal> {
+    let config = for_request(configs, request, DeviceType::Share).map_err(mismatched)?;
+    Ok(match config.and_then(sharing_of) {
+        Some(Sharing::TimeSlicing(TimeSlice::Short)) => Some(5),
+        Some(Sharing::TimeSlicing(TimeSlice::Medium)) => Some(20),
+        Some(Sharing::TimeSlicing(TimeSlice::Long)) => Some(100),
+        Some(Sharing::TimeSlicing(TimeSlice::Default) | Sharing::Mps(_)) | None => None,
+    })
 }
 
 /// Sets the sharing of a record's devices, which are those of `results`, in this order.
@@ -51,7 +66,8 @@ pub(super) fn decide<'a>(
     let prefix = daemon_prefix(&record.claim.uid);
     let mut found: Vec<(usize, &DecodedConfig, MpsConfig)> = Vec::new();
     for (place, (held, result)) in record.devices.iter_mut().zip(results).enumerate() {
-        if held.admin_access {
+        // A share's time slice is a quantum of its leases.
+        if held.admin_access || matches!(held.kind, HeldKind::Share(_)) {
             continue;
         }
         let device_type = device_type(&held.kind, result);

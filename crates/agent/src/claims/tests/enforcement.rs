@@ -9,7 +9,7 @@ use octavo_api::config::{OverflowPolicy, ShareClass, Strictness};
 use octavo_api::names;
 use octavo_enforcement::backend::BackendKind;
 use octavo_enforcement::backend::MemoryEnforcement;
-use octavo_enforcement::share::{ActiveShare, ShareFinding, ShareReports as _, Status};
+use octavo_enforcement::share::{ShareFinding, ShareReports as _, Status};
 use octavo_gpu::{Driver, DriverError, DriverVersions, EventStream, Gpu, GpuHealth, UnreadableGpu};
 use octavo_guard_abi::limits::{STRICT, Terms};
 use octavo_node::ClaimRef;
@@ -17,10 +17,10 @@ use serde_json::{Value, json};
 
 use super::fixtures::{Node, known, share_id};
 use crate::checkpoint::{Record, decode, encode};
-use crate::claims::{Claims, Fact, SwapFact};
+use crate::claims::{Claims, Fact};
 
 /// A driver that only reports whether it supports limits.
-struct WithLimits(bool);
+pub(super) struct WithLimits(pub(super) bool);
 
 impl Driver for WithLimits {
     fn versions(&self) -> Result<DriverVersions, DriverError> {
@@ -45,41 +45,25 @@ impl Driver for WithLimits {
 }
 
 /// The claims of a node with a memory enforcement setting.
-async fn start(node: &Node, setting: MemoryEnforcement) -> Claims {
+pub(super) async fn start(node: &Node, setting: MemoryEnforcement) -> Claims {
     let (claims, _) = node.open();
     claims.set_memory_enforcement(setting);
     claims.set_devices("580.95.05", known()).await;
     claims
 }
 
-fn share(node: &Node, name: &str) -> ClaimRef {
+pub(super) fn share(node: &Node, name: &str) -> ClaimRef {
     node.allocate_shares(name, &[("gpu-1", "20Gi", "12.5")])
 }
 
-fn folder(node: &Node, claim: &ClaimRef) -> PathBuf {
+pub(super) fn folder(node: &Node, claim: &ClaimRef) -> PathBuf {
     let name = format!("{}_{}", claim.uid, share_id(&claim.name, 0));
     node.path("run/octavo/shares").join(name)
 }
 
-fn terms(node: &Node, claim: &ClaimRef) -> Terms {
+pub(super) fn terms(node: &Node, claim: &ClaimRef) -> Terms {
     let file = fs::read(folder(node, claim).join("limits")).expect("reads");
     Terms::decode(&file).expect("is whole")
-}
-
-/// A claim with one share and a config of it.
-fn configured(node: &Node, name: &str, fields: &Value) -> ClaimRef {
-    let claim = share(node, name);
-    let mut object = node.delete(&claim);
-    let mut config = json!({"apiVersion": names::OCTAVO_API_VERSION, "kind": "GpuShareConfig"});
-    if let (Some(config), Some(fields)) = (config.as_object_mut(), fields.as_object()) {
-        config.extend(fields.clone());
-    }
-    object["status"]["allocation"]["devices"]["config"] = json!([{
-        "source": "FromClaim", "requests": ["request-0"],
-        "opaque": {"driver": "gpu.nvidia.com", "parameters": config},
-    }]);
-    node.restore(&claim, object);
-    claim
 }
 
 /// Container edits of a claim with one share.
@@ -162,56 +146,6 @@ async fn a_guarded_share_has_its_files_its_mounts_and_its_hook() {
     claims.prepare(&claim).await.expect("prepares");
     let again = self::terms(&node, &claim);
     assert_ne!(again.generation, terms.generation, "it is another writing");
-}
-
-#[tokio::test]
-async fn a_share_may_have_more_than_its_request_where_memory_is_swapped() {
-    let node = Node::new();
-    node.install_driver();
-    let claims = start(&node, MemoryEnforcement::Guard).await;
-    let claim = configured(&node, "a", &json!({"memoryLimit": "40Gi"}));
-    let refusal = claims.prepare(&claim).await.expect_err("the node does not swap");
-    assert_eq!(refusal.reason(), "EnforcementNotReady");
-    let text = refusal.to_string();
-    assert!(
-        text.contains("memorySwap: processes") && text.contains("remove memoryLimit"),
-        "{text}"
-    );
-    assert_eq!(node.files(), [""; 0], "a refusal leaves nothing");
-
-    claims.set_has_swap(true);
-    claims.prepare(&claim).await.expect("prepares");
-    let limits = fs::read(folder(&node, &claim).join("limits.json")).expect("reads");
-    let limits: Value = serde_json::from_slice(&limits).expect("is JSON");
-    let (request, limit) = (20_u64 << 30, 40_u64 << 30);
-    assert_eq!(
-        (&limits["memoryBytes"], &limits["memoryRequestBytes"]),
-        (&json!(limit), &json!(request))
-    );
-    assert_eq!(terms(&node, &claim).memory_bytes, limit, "guards count up to the limit");
-    let shares = claims.active_shares();
-    let bytes = |share: &ActiveShare| (share.memory_bytes, share.memory_request);
-    assert_eq!(bytes(&shares.borrow()[0]), (limit, request));
-    let swap = |has_swap| Some(SwapFact { request, limit, has_swap });
-    let reported = || match node.facts(&claim).as_slice() {
-        [Fact::Share { swap, .. }] => *swap,
-        facts => panic!("{facts:?}"),
-    };
-    assert_eq!(reported(), swap(true));
-    // Two such shares and a third fit the GPU of 80Gi by their requests.
-    for name in ["b", "c"] {
-        let other = configured(&node, name, &json!({"memoryLimit": "80Gi"}));
-        claims.prepare(&other).await.expect("fits");
-    }
-    // A limit that is the request needs nothing of the node.
-    claims.set_has_swap(false);
-    assert_eq!(reported(), swap(false), "the setting may be turned off under the claim");
-    let plain = configured(&node, "d", &json!({"memoryLimit": "20Gi"}));
-    claims.prepare(&plain).await.expect("prepares");
-    let less = configured(&node, "e", &json!({"memoryLimit": "10Gi"}));
-    let refusal = claims.prepare(&less).await.expect_err("is less than the request");
-    assert_eq!(refusal.reason(), "InvalidShare");
-    assert!(refusal.to_string().contains("memoryLimit is less"), "{refusal}");
 }
 
 const FREEZE: OverflowPolicy = OverflowPolicy::Freeze;

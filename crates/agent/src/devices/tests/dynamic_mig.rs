@@ -29,6 +29,7 @@ impl Opted {
             dynamic: &self.dynamic,
             made: &self.made,
             shares: GpuShares::Memory,
+            enforces_time: false,
         }
     }
 

@@ -18,6 +18,7 @@ fn reasons(inventory: &Inventory, made: &BTreeSet<MadeInstance>) -> Vec<&'static
         dynamic: &DynamicMig::None,
         made,
         shares: GpuShares::Memory,
+        enforces_time: false,
     };
     notes(&node).into_iter().map(|note| note.reason).collect()
 }
@@ -72,6 +73,7 @@ fn what_the_agent_made_goes_with_its_claim_once_its_gpu_is_opted_out() {
             dynamic: &dynamic,
             made,
             shares: GpuShares::Memory,
+            enforces_time: false,
         })
         .devices
     };

@@ -18,6 +18,7 @@ fn known(
         dynamic,
         made,
         shares: GpuShares::Memory,
+        enforces_time: false,
     };
     let known = known_devices(&node);
     // Whatever is published can be given.
@@ -54,6 +55,7 @@ fn what_a_node_publishes_is_far_from_what_an_object_may_be() {
             dynamic: &dynamic,
             made: &made,
             shares: GpuShares::Memory,
+            enforces_time: false,
         };
         let pool = pool("node", &node, &Owner::default(), None);
         let slices = pool.counters.chunks(8).map(|sets| (sets.to_vec(), Vec::new()));
@@ -111,6 +113,7 @@ fn a_gpu_is_cut_by_its_setting_and_not_for_what_is_still_held() {
         dynamic: &DynamicMig::Gpus([1, 2].map(GpuName::Minor).into()),
         made: &made,
         shares: GpuShares::Memory,
+        enforces_time: false,
     };
     // The first GPU is opted out; the last stays whole until it is reset.
     let (gpus, fixed) = (Some([testing::uuid(1)].into()), [testing::uuid(2)].into());

@@ -185,7 +185,11 @@ impl GuardConnection {
 impl GuardConnection {
     /// Gives the process leases of GPU time, if it asks for them.
     fn lease(&self, hello: &Frame, stream: &UnixStream) -> Option<LeaseClient> {
-        let gpu_time = self.acceptor.gpu_time.as_ref().filter(|_| hello.text() == LEASE_PAGE)?;
+        let gpu_time = self.acceptor.gpu_time.as_ref()?;
+        if hello.text() != LEASE_PAGE {
+            self.acceptor.guard_reports.has_no_page(self.process);
+            return None;
+        }
         let (share, pid) = (&*self.acceptor.name, self.process.pid);
         let joined = gpu_time.join(share, pid, stream).inspect_err(|error| {
             tracing::debug!(share, pid, %error, "a process has no leases of GPU time");

@@ -23,6 +23,8 @@ pub(crate) struct GuardReports(Mutex<State>);
 struct State {
     /// Connected processes, with their numbers of connections.
     connected: BTreeMap<Process, usize>,
+    /// Those of them whose guard asked for no lease page.
+    without_page: BTreeSet<Process>,
     /// Damage of the state file found by a guard.
     tampered: Option<u64>,
     refused: u64,
@@ -64,6 +66,7 @@ impl GuardReports {
             *connections -= 1;
             if *connections == 0 {
                 state.connected.remove(&process);
+                state.without_page.remove(&process);
             }
         }
     }
@@ -71,6 +74,19 @@ impl GuardReports {
     /// Whether a process is connected.
     pub(crate) fn is_connected(&self, process: Process) -> bool {
         self.state().connected.contains_key(&process)
+    }
+
+    /// Notes that a connected process has a guard that asked for no lease page.
+    pub(crate) fn has_no_page(&self, process: Process) {
+        let mut state = self.state();
+        if state.connected.contains_key(&process) {
+            state.without_page.insert(process);
+        }
+    }
+
+    /// A connected process whose guard asked for no lease page.
+    pub(crate) fn without_page(&self) -> Option<Process> {
+        self.state().without_page.first().copied()
     }
 
     /// Takes a frame.

@@ -5,9 +5,13 @@ use std::collections::BTreeMap;
 use octavo_guard_abi::state::Damage;
 
 use octavo_api::config::ShareClass;
-use octavo_api::names::{CONDITION_ENFORCED, REASON_LONG_WAIT, REASON_NOT_WATCHED, REASON_WATCHED};
+use octavo_api::names::{
+    CONDITION_ENFORCED, CONDITION_TIME_ENFORCED, REASON_LEASES, REASON_LONG_WAIT,
+    REASON_NOT_WATCHED, REASON_WATCHED,
+};
 
 use crate::backend::BackendKind;
+use crate::process::Process;
 use crate::share::{ActiveShare, ShareFinding, Status};
 use crate::watchdog::overflow::{Notice, Response, StateDamage};
 use crate::watchdog::visibility::BlindSpot;
@@ -25,6 +29,34 @@ pub(in crate::watchdog) fn long_wait_finding(share: &ActiveShare) -> ShareFindin
         share.share_id, share.device
     );
     ShareFinding { reason: REASON_LONG_WAIT, message, condition: None }
+}
+
+/// Finding about whether a share is held to its part of the GPU's time: what keeps it from that, and the process with an old
+/// guard.
+pub(in crate::watchdog) fn time_finding(
+    share: &ActiveShare,
+    problem: Option<&'static str>,
+    old: Option<Process>,
+) -> ShareFinding {
+    let of = format!("share {} of {}", share.share_id, share.device);
+    let message = match (problem, old) {
+        (Some(_), Some(process)) => format!(
+            "process {} of {of} has a guard of an earlier version and launches without leases; delete the pod so that its containers \
+             start with the guard of this version",
+            process.pid
+        ),
+        (Some(_), None) => format!(
+            "{of} has no leases of GPU time, because the agent's thread for them does not run; the log of the node's agent says why. \
+             Delete the agent's pod so that it starts again"
+        ),
+        (None, _) => format!("all processes of {of} need leases again"),
+    };
+    let status = if problem.is_some() { Status::False } else { Status::True };
+    ShareFinding {
+        reason: problem.unwrap_or(REASON_LEASES),
+        message,
+        condition: Some((CONDITION_TIME_ENFORCED, status)),
+    }
 }
 
 /// Text about an overflow, or about damage of a share's state.

@@ -1,5 +1,6 @@
 mod crashes;
 mod fixtures;
+mod time;
 
 use std::os::unix::net::UnixStream;
 use std::time::Duration;

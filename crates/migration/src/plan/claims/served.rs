@@ -171,14 +171,18 @@ fn refused(config: &OpaqueConfig, requests: &[Request]) -> Option<String> {
     let acts =
         sharing(config).is_some_and(|it| !matches!(it, Sharing::TimeSlicing(TimeSlice::Default)));
     let is_of_gpu = matches!(config, OpaqueConfig::Gpu(_));
-    let (request, what) = match (of_admin, of_part.filter(|_| is_of_gpu)) {
-        (Some(request), _) => (request, "has adminAccess"),
-        (None, Some(request)) => (request, "asks for a part of a GPU (capacity)"),
+    let (request, what, sharing) = match (of_admin, of_part.filter(|_| is_of_gpu)) {
+        (Some(request), _) => (request, "has adminAccess", "a time slice or MPS"),
+        (None, Some(request)) => (
+            request,
+            "asks for a part of a GPU (capacity)",
+            "MPS, or a time slice without `timeEnforcement: leases`,",
+        ),
         (None, None) => return None,
     };
     acts.then(|| {
         format!(
-            "its claims are refused: request {} {what}, and a time slice or MPS would change the GPU of other claims",
+            "its claims are refused: request {} {what}, and {sharing} would change the GPU of other claims",
             request.name
         )
     })

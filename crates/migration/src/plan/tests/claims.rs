@@ -178,7 +178,11 @@ fn a_claim_that_has_its_gpu_not_alone_cannot_change_it() {
     assert_eq!(
         of(&part, slice("Medium")),
         format!(
-            "its claims are refused: request any/part asks for a part of a GPU (capacity), {change}"
+            "its claims are refused: request any/part asks for a part of a GPU (capacity), {}",
+            change.replace(
+                "a time slice or MPS",
+                "MPS, or a time slice without `timeEnforcement: leases`,"
+            )
         )
     );
     for request in [&admin, &part] {

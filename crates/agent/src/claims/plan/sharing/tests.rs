@@ -155,11 +155,25 @@ fn a_claim_that_does_not_have_the_gpu_alone_cannot_change_it() {
         let configs = [gpu(&["a"], sharing)];
         let refusal = check(&configs, &admin, &HeldKind::Whole).unwrap_err();
         assert_eq!(refusal.reason(), "NotYetSupported");
-        let refusal = check(&configs, &part, &share).unwrap_err();
+        let unlimited = HeldKind::Share(HeldShare { memory_bytes: 0, compute_milli_percent: 0 });
+        let refusal = check(&configs, &part, &unlimited).unwrap_err();
         assert!(refusal.to_string().contains("a share of a GPU"), "{refusal}");
         // A share of all of it is the claim's alone.
         check(&configs, &part, &HeldKind::Whole).unwrap();
         check(&configs, &result("a"), &HeldKind::Whole).unwrap();
+    }
+    // With a guard, a time slice is the share's quantum.
+    check(&[gpu(&["a"], Sharing::Mps(mps(None)))], &part, &share).unwrap_err();
+    for (slice, quantum) in [
+        (TimeSlice::Default, None),
+        (TimeSlice::Short, Some(5)),
+        (TimeSlice::Medium, Some(20)),
+        (TimeSlice::Long, Some(100)),
+    ] {
+        let configs = [gpu(&["a"], Sharing::TimeSlicing(slice))];
+        check(&configs, &part, &share).unwrap();
+        assert_eq!(quantum_ms(&configs, "a").unwrap(), quantum);
+        assert_eq!(quantum_ms(&configs, "b").unwrap(), None);
     }
     let configs = [gpu(&["a"], Sharing::TimeSlicing(TimeSlice::Default))];
     check(&configs, &admin, &HeldKind::Whole).unwrap();

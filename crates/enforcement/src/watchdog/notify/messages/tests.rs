@@ -22,6 +22,7 @@ fn messages_say_what_happened_and_what_to_do() {
         memory_request: 20 << 30,
         compute_milli_percent: 0,
         compute_limit: None,
+        quantum_ms: None,
         overflow: OverflowPolicy::Freeze,
         strictness: Strictness::Lenient,
         class: ShareClass::Normal,

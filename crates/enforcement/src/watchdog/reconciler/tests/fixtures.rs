@@ -26,6 +26,7 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 use crate::backend::BackendKind;
+use crate::gpu_time::GpuTime;
 use crate::metrics::EnforcementMetrics;
 use crate::process::proc::Proc;
 use crate::share::files::{self, LimitsFile, RuntimeWords};
@@ -112,6 +113,8 @@ pub(super) struct Fixture {
     registry: Registry,
     metrics: Arc<EnforcementMetrics>,
     reconciler: Option<ShareReconciler>,
+    /// Gives leases. For reconcilers that are made later.
+    pub(super) gpu_time: Option<Arc<GpuTime>>,
     at: Duration,
 }
 
@@ -140,6 +143,7 @@ impl Fixture {
             registry,
             metrics,
             reconciler: None,
+            gpu_time: None,
             at: Duration::ZERO,
         }
     }
@@ -188,6 +192,7 @@ impl Fixture {
             memory_request: mebibytes * MIB,
             compute_milli_percent: 0,
             compute_limit: None,
+            quantum_ms: None,
             overflow,
             strictness: Strictness::Lenient,
             class: ShareClass::Normal,
@@ -308,7 +313,7 @@ impl Fixture {
                 metrics,
                 notifier,
                 consumers,
-                None,
+                self.gpu_time.clone(),
             )
         })
     }
