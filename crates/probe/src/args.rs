@@ -31,6 +31,20 @@ pub struct ProbeArgs {
     #[arg(long, value_name = "SECONDS", conflicts_with_all = ["paths", "no_timing", "bypass", "hold", "list", "seen", "verify", "fabric"])]
     pub busy: Option<u32>,
 
+    /// Keep MIB mebibytes of one GPU with known contents, check them from time to time, and print each check as a line of JSON. Between
+    /// two checks the process is idle: its memory may be lent to others
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..1 << 24),
+        conflicts_with_all = ["paths", "no_timing", "bypass", "hold", "list", "seen", "verify", "busy", "fabric"])]
+    pub keep: Option<u64>,
+
+    /// With --keep: time between two checks
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, requires = "keep")]
+    pub check_interval: u32,
+
+    /// With --keep: exit after this number of further checks; without it, check until the process is ended
+    #[arg(long, value_name = "NUMBER", requires = "keep")]
+    pub checks: Option<u64>,
+
     /// As a rank of an MPI job: give all other ranks memory of a GPU over the NVLink fabric, and check every byte of theirs
     #[arg(long, conflicts_with_all = ["gpu", "paths", "no_timing", "bypass", "list", "seen"])]
     pub fabric: bool,

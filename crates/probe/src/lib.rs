@@ -14,6 +14,7 @@ mod busy;
 mod driver;
 mod environment;
 mod fabric;
+mod keep;
 mod mpi;
 mod nvml;
 mod output;

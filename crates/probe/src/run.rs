@@ -19,6 +19,7 @@ use crate::busy;
 use crate::driver::{Cuda, CudaError};
 use crate::environment::{self, Environment, Gpu};
 use crate::fabric;
+use crate::keep;
 use crate::output;
 use crate::paths::{self, ALLOCATION_PATHS, AllocationPath, Finding, GpuContext, Verdict};
 use crate::timing::{self, Cost};
@@ -102,6 +103,11 @@ pub fn run(args: &ProbeArgs, out: &mut dyn Write) -> anyhow::Result<ProbeResult>
     }
     if let Some(seconds) = args.busy {
         busy::run(&cuda, &gpus, Duration::from_secs(seconds.into()), out)?;
+        return Ok(ProbeResult::Holds);
+    }
+    if let Some(mebibytes) = args.keep {
+        let interval = Duration::from_secs(args.check_interval.into());
+        keep::run(&cuda, &gpus, mebibytes << 20, interval, args.checks, out)?;
         return Ok(ProbeResult::Holds);
     }
     let mut reports = Vec::new();

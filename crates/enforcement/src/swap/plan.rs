@@ -45,6 +45,9 @@ pub(crate) struct PlanSettings {
     pub(crate) retry_after: Duration,
     /// Granted beyond what was asked for, if it is free: so that not each allocation asks.
     pub(crate) chunk: u64,
+    /// Memory that stays free while any is lent. The driver takes some that no call asks for: code, and what contexts have beyond
+    /// their charge.
+    pub(crate) reserve: u64,
 }
 
 impl Default for PlanSettings {
@@ -56,6 +59,7 @@ impl Default for PlanSettings {
             return_after: Duration::from_mins(1),
             retry_after: Duration::from_secs(30),
             chunk: 256 << 20,
+            reserve: 768 << 20,
         }
     }
 }
@@ -193,6 +197,7 @@ impl GpuMemory {
         let mut free = usable.saturating_sub(held.fold(0, u64::saturating_add));
         let mut moves = Vec::new();
         let mut has_pending = false;
+        let is_lent = self.has_borrowers(shares);
         let wants = self.wants(now, shares, grants);
         self.is_short = false;
         for want in &wants {
@@ -202,21 +207,28 @@ impl GpuMemory {
                 self.refuse_late(now, want, grants);
                 continue;
             }
-            if want.missing > free {
-                free += self.take_unused(want, want.missing - free, shares, grants);
+            // Where no borrower can be moved, a share within its request has all that is free.
+            let lends = want.rank != Rank::Within
+                || is_lent && !self.candidates(now, want, shares).is_empty();
+            let reserve = if lends { self.settings.reserve } else { 0 };
+            let needed = want.missing.saturating_add(reserve);
+            if needed > free {
+                free += self.take_unused(want, needed - free, shares, grants);
             }
-            if want.missing <= free {
-                free -= self.give(want, free, shares, grants, &mut moves);
+            if needed <= free {
+                free -= self.give(want, free - reserve, shares, grants, &mut moves);
                 continue;
             }
             if want.rank == Rank::Unasked {
                 continue;
             }
             self.is_short = true;
+            let free = free.saturating_sub(reserve);
             has_pending = self.take_from_victims(now, want, free, shares, grants, &mut moves);
         }
         if !self.is_short {
-            self.fill_requests(free, shares, grants);
+            let reserve = if is_lent { self.settings.reserve } else { 0 };
+            self.fill_requests(free.saturating_sub(reserve), shares, grants);
         }
         moves
     }
@@ -290,6 +302,15 @@ impl GpuMemory {
             account.wants_since =
                 (wants || lasts).then(|| account.wants_since.unwrap_or(now.max(NEVER_ZERO)));
         }
+    }
+
+    /// Whether a share on the GPU has more than its request.
+    fn has_borrowers(&self, shares: &BTreeMap<String, ShareMemory>) -> bool {
+        self.accounts.iter().any(|(name, account)| {
+            let share = shares.get(name);
+            matches!(account.place, Place::Resident(_))
+                && share.is_some_and(|share| share.present() > share.request)
+        })
     }
 
     /// Bytes of the GPU that are a share's.

@@ -120,6 +120,7 @@ impl Swapping {
                 gpu_time: &self.gpu_time,
             };
             let moves = plan.step(at, usable, &shares, &mut limits);
+            tracing::trace!(gpu, usable, ?shares, ?moves, "memory was divided");
             if plan.is_short() {
                 observed.insert(gpu);
             }

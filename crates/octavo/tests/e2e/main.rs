@@ -27,6 +27,7 @@ mod gpu_sharing;
 mod hardware;
 mod installation;
 mod memory_enforcement;
+mod memory_swap;
 mod mig;
 mod migrate_plan;
 mod mpi;

@@ -29,22 +29,25 @@ async fn create(testbed: &Testbed, name: &str, percent: &str, args: &[&str]) {
     testbed.wait_until_running(name).await;
 }
 
-/// Sets the agent's setting, and starts it again.
-async fn enforce(testbed: &Testbed, enforcement: &str) {
+/// Changes settings of the agent, and starts it again.
+pub(crate) async fn set(testbed: &Testbed, settings: &[(&str, &str)]) {
     let maps: Api<ConfigMap> = Api::namespaced(testbed.client.clone(), NAMESPACE);
-    let config = maps.get("octavo-agent").await.unwrap().data.unwrap()["agent.yaml"].clone();
-    let lines = config.lines().map(|line| match line.strip_prefix("timeEnforcement: ") {
-        Some(_) => format!("timeEnforcement: {enforcement:?}\n"),
-        None => format!("{line}\n"),
-    });
-    let config: String = lines.collect();
-    assert!(config.contains(enforcement), "{config}");
+    let mut config = maps.get("octavo-agent").await.unwrap().data.unwrap()["agent.yaml"].clone();
+    for (name, value) in settings {
+        let start = format!("{name}: ");
+        let lines = config.lines().map(|line| {
+            let is_it = line.starts_with(&start);
+            if is_it { format!("{start}{value:?}\n") } else { format!("{line}\n") }
+        });
+        config = lines.collect();
+        assert!(config.contains(&format!("{start}{value:?}")), "{config}");
+    }
     let patch = json!({"data": {"agent.yaml": config}});
     maps.patch("octavo-agent", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
     restart_agent(testbed).await;
 }
 
-async fn restart_agent(testbed: &Testbed) {
+pub(crate) async fn restart_agent(testbed: &Testbed) {
     let pods: Api<Pod> = Api::namespaced(testbed.client.clone(), NAMESPACE);
     let agents = ListParams::default().labels("app.kubernetes.io/component=agent");
     for pod in pods.list(&agents).await.unwrap().items {
@@ -94,7 +97,7 @@ async fn two_shares_have_leases_and_outlive_their_agent() {
     create(&testbed, "small", "30", &BUSY).await;
     wait_for_condition(&testbed, "small", "False", "TimeNotEnforced", "timeEnforcement: leases")
         .await;
-    enforce(&testbed, "leases").await;
+    set(&testbed, &[("timeEnforcement", "leases")]).await;
     let part = "have 30 % of the GPU's time while they want it, and never more than 90 %";
     wait_for_condition(&testbed, "small", "True", "Leases", part).await;
     create(&testbed, "large", "70", &BUSY).await;

@@ -48,7 +48,7 @@ impl Gpu {
             ((*name).to_owned(), share)
         });
         let gpu = Self { shares: shares.collect(), ..Self::default() };
-        (gpu, GpuMemory::new(PlanSettings { chunk: 0, ..PlanSettings::default() }))
+        (gpu, GpuMemory::new(PlanSettings { chunk: 0, reserve: 0, ..PlanSettings::default() }))
     }
 
     fn share(&mut self, name: &str) -> &mut ShareMemory {
@@ -100,6 +100,26 @@ fn a_share_has_its_request_and_gets_free_memory() {
     gpu.needs("a", 10);
     assert_eq!(gpu.step(&mut memory, 1), []);
     assert_eq!((gpu.granted("a"), gpu.answered.as_slice()), (55, &["a".to_owned()][..]));
+}
+
+#[test]
+fn some_memory_stays_free_while_any_is_lent() {
+    let (mut gpu, mut memory) = Gpu::with(&[("a", 10, 80, 20), ("b", 60, 70, 50)]);
+    memory.settings.reserve = GIB;
+    gpu.step(&mut memory, 0);
+    gpu.needs("b", 10);
+    // 60 and 20 would fit, but for the driver's own.
+    assert_eq!(gpu.step(&mut memory, 1), [out("a", 20)]);
+    gpu.leaves(&mut memory, "a");
+    gpu.step(&mut memory, 1);
+    assert_eq!((gpu.granted("b"), gpu.answered.as_slice()), (60, &["b".to_owned()][..]));
+    // Shares within their requests may fill the GPU.
+    let (mut gpu, mut memory) = Gpu::with(&[("a", 20, 30, 20), ("b", 60, 70, 50)]);
+    memory.settings.reserve = GIB;
+    gpu.step(&mut memory, 0);
+    gpu.needs("b", 10);
+    assert_eq!(gpu.step(&mut memory, 1), []);
+    assert_eq!(gpu.granted("b"), 60);
 }
 
 #[test]
