@@ -267,6 +267,9 @@ leaderElection:
   name: \"octavo-scheduler\"
 ";
 
+/// The policy that keeps claims to the largest share of their class.
+const SHARE_CLASSES: &str = "ValidatingAdmissionPolicy/octavo-shareclasses";
+
 fn default_facts() -> Vec<Fact> {
     let privileged = json!({"privileged": true, "readOnlyRootFilesystem": true, "runAsUser": 0});
     let restricted = json!({
@@ -278,6 +281,8 @@ fn default_facts() -> Vec<Fact> {
     vec![
         fact("DaemonSet", CONTEXT, privileged),
         fact("DaemonSet", RUNTIME, Value::Null),
+        fact(SHARE_CLASSES, "/spec/failurePolicy", json!("Fail")),
+        fact(SHARE_CLASSES, "/spec/paramKind/kind", json!("DeviceClass")),
         fact("DaemonSet", "/spec/template/spec/hostPID", json!(true)),
         // The mounts of a driver's container that starts again are seen.
         fact(

@@ -89,6 +89,7 @@ mod tests {
             "controller-claims",
             "cliqueentry",
             "daemonclaims",
+            "shareclasses",
         ] {
             let name = format!("octavo-{policy}");
             assert!(has("ValidatingAdmissionPolicy", &name), "{name}");
