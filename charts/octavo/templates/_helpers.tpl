@@ -112,6 +112,9 @@ memorySwap: {{ .Values.agent.memorySwap | quote }}
 {{- with .Values.agent.swapHostMemory }}
 swapHostMemory: {{ . | quote }}
 {{- end }}
+{{- with .Values.agent.exemptNamespaces }}
+exemptNamespaces: {{ . | toJson }}
+{{- end }}
 minOverflowPolicy: {{ .Values.agent.minOverflowPolicy }}
 watchInterval: {{ .Values.agent.watchInterval | quote }}
 {{- with .Values.agent.mounts }}

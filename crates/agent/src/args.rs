@@ -1,5 +1,6 @@
 //! The command line of `octavo agent`.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -190,6 +191,10 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "QUANTITY")]
     swap_host_memory: Option<SwapHostMemory>,
 
+    /// Namespace whose shares are prepared without enforcement of memory and time; repeatable
+    #[arg(long = "exempt-namespace", value_name = "NAMESPACE")]
+    exempt_namespaces: Vec<String>,
+
     /// The weakest overflow policy that a share can have: Report, Hold, Freeze or Kill [default: Kill]
     #[arg(long, value_name = "POLICY")]
     min_overflow_policy: Option<OverflowPolicy>,
@@ -296,6 +301,7 @@ impl NodeArgs {
             time_enforcement,
             memory_swap,
             swap_host_memory,
+            exempt_namespaces,
             min_overflow_policy,
             wall: _,
             mounts,
@@ -307,6 +313,8 @@ impl NodeArgs {
             imex_host_socket: host_socket_path,
         } = self.clone();
         let imex = ImexFile { mode, isolation, host_socket_path };
+        let exempt = (!exempt_namespaces.is_empty())
+            .then(|| exempt_namespaces.into_iter().collect::<BTreeSet<_>>());
         NodeFile {
             node_name,
             instance_id,
@@ -338,6 +346,7 @@ impl NodeArgs {
             time_enforcement,
             memory_swap,
             swap_host_memory,
+            exempt_namespaces: exempt,
             min_overflow_policy,
             wall: None,
             mounts: (!mounts.is_empty()).then_some(mounts),

@@ -279,6 +279,11 @@ impl Claims {
         self.inner.set_has_leases(has_leases);
     }
 
+    /// Sets the namespaces whose shares are prepared without enforcement from now on. Prepared shares keep theirs.
+    pub fn set_exempt_namespaces(&self, namespaces: BTreeSet<String>) {
+        self.inner.set_exempt_namespaces(namespaces);
+    }
+
     /// Whether shares that are prepared now are held to their part of the GPU's time.
     pub(crate) fn enforces_time(&self) -> bool {
         self.inner.enforces_time()

@@ -15,6 +15,7 @@ mod renamed_setting;
 mod time_enforcement;
 mod watch_interval;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -109,6 +110,8 @@ pub struct NodeFile {
     pub memory_swap: Option<MemorySwap>,
     /// Memory of the host that swapped processes may take together. Default: half of it.
     pub swap_host_memory: Option<SwapHostMemory>,
+    /// Namespaces whose shares are prepared without enforcement of memory and time. Default: none.
+    pub exempt_namespaces: Option<BTreeSet<String>>,
     /// The weakest overflow policy that a share can have. Default `Kill`.
     pub min_overflow_policy: Option<OverflowPolicy>,
     /// The former name of `memoryEnforcement`. Reading it is an error that names the new one.
@@ -160,6 +163,8 @@ pub struct NodeConfig {
     pub memory_enforcement: MemoryEnforcement,
     /// How shares are held to their part of a GPU's time.
     pub time_enforcement: TimeEnforcement,
+    /// Namespaces whose shares are prepared without enforcement of memory and time.
+    pub exempt_namespaces: BTreeSet<String>,
     /// How memory of shares is moved to the host; `None`: it is not.
     pub swap: Option<SwapSettings>,
     /// The weakest overflow policy that a share can have. A share's weaker one has no effect.
@@ -230,6 +235,11 @@ pub enum ConfigError {
     /// Settings of a part that is off.
     #[error("migConfigFile or migReset is set and migManager is not true")]
     NoMigManager,
+    /// It is no name of a namespace.
+    #[error(
+        "exemptNamespaces has {0:?}, which is no name of a namespace: give lower-case letters, digits and dashes"
+    )]
+    ExemptNamespace(String),
     /// The settings of swapped memory do not fit together.
     #[error(transparent)]
     Swap(#[from] SwapConfigError),
@@ -301,6 +311,7 @@ impl NodeFile {
             time_enforcement: self.time_enforcement.or(other.time_enforcement),
             memory_swap: self.memory_swap.or(other.memory_swap),
             swap_host_memory: self.swap_host_memory.or(other.swap_host_memory),
+            exempt_namespaces: self.exempt_namespaces.or(other.exempt_namespaces),
             min_overflow_policy: self.min_overflow_policy.or(other.min_overflow_policy),
             wall: self.wall.or(other.wall),
             mounts: self.mounts.or(other.mounts),
@@ -330,6 +341,10 @@ impl NodeFile {
             let path = value.unwrap_or_else(|| default.to_owned());
             if path.is_absolute() { Ok(path) } else { Err(ConfigError::Relative { setting, path }) }
         };
+        let exempt_namespaces = self.exempt_namespaces.unwrap_or_default();
+        if let Some(name) = exempt_namespaces.iter().find(|name| !is_namespace(name)) {
+            return Err(ConfigError::ExemptNamespace(name.clone()));
+        }
         let hook_seen = self.hook_dir_seen.map(|folder| folder.join(HOOK_PROGRAM));
         let root = Path::new("/");
         let driver_root = path("driverRoot", self.driver_root, root)?;
@@ -378,6 +393,7 @@ impl NodeFile {
             gpu_shares: self.gpu_shares.unwrap_or_default(),
             memory_enforcement,
             time_enforcement,
+            exempt_namespaces,
             swap,
             min_overflow_policy: self.min_overflow_policy.unwrap_or_default(),
             watch_interval: self.watch_interval.unwrap_or_default(),
@@ -429,6 +445,12 @@ impl NodeConfig {
     pub fn registry_folder(&self) -> PathBuf {
         self.paths.kubelet_root.join("plugins_registry")
     }
+}
+
+/// Whether text may name a namespace.
+fn is_namespace(text: &str) -> bool {
+    let is_allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    (1..=63).contains(&text.len()) && text.bytes().all(is_allowed)
 }
 
 /// Reads every `<folder>/<node>/agent.yaml`, in order of the nodes' names.

@@ -228,6 +228,8 @@ pub const REASON_GUARD: &str = "Guard";
 pub const REASON_DRIVER: &str = "Driver";
 /// Reason of [`CONDITION_ENFORCED`] with status `False`: memory enforcement is off.
 pub const REASON_ENFORCEMENT_OFF: &str = "EnforcementOff";
+/// Reason of [`CONDITION_ENFORCED`] and [`CONDITION_TIME_ENFORCED`] with status `False`: an administrator exempted the claim's namespace.
+pub const REASON_EXEMPT: &str = "Exempt";
 /// Reason of [`CONDITION_ENFORCED`] with status `False`: the share was prepared before memory enforcement existed.
 pub const REASON_NO_GUARD: &str = "NoGuard";
 

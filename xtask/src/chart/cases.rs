@@ -22,7 +22,7 @@ pub(super) struct Refused {
 }
 
 /// Typos, wrong types and values that would only fail on the node.
-pub(super) const REFUSED: [Refused; 59] = [
+pub(super) const REFUSED: [Refused; 60] = [
     set("agnet.enabled=true", "additional properties 'agnet' not allowed"),
     set("agent.tolerations[0].kye=x", "additional properties 'kye' not allowed"),
     set("imagePullSecrets[0]=x", "'/imagePullSecrets/0': got string, want object"),
@@ -67,6 +67,7 @@ pub(super) const REFUSED: [Refused; 59] = [
     set("agent.memorySwap=processes", "set agent.timeEnforcement to leases"),
     set("agent.swapHostMemory=1Gi", "agent.memorySwap is off"),
     set("agent.swapHostMemory=much", "'/agent/swapHostMemory'"),
+    set("agent.exemptNamespaces={Kube}", "'/agent/exemptNamespaces/0'"),
     set("agent.wall=guard", "agent.wall is now agent.memoryEnforcement"),
     set("agent.devRoot=/", "agent.devRoot is gone"),
     set("agent.privileged=true", "agent.privileged is gone"),
@@ -246,6 +247,7 @@ memoryEnforcement: \"guard\"
 timeEnforcement: \"leases\"
 memorySwap: \"processes\"
 swapHostMemory: \"256Gi\"
+exemptNamespaces: [\"kube-system\"]
 minOverflowPolicy: Hold
 watchInterval: \"1s\"
 mounts: [{\"containerPath\":\"/opt/tools\",\"hostPath\":\"/opt/tools\",\"readOnly\":false}]

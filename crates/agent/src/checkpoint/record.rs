@@ -12,7 +12,7 @@ use crate::node::PreparedDevice;
 
 /// Newest version of the format. Readers reject newer versions.
 const VERSION: u64 = 7;
-/// The version before limits of memory above the request, and quanta.
+/// The version before limits of memory above the request, quanta and exempt namespaces.
 const SIXTH_VERSION: u64 = 6;
 /// The version before limits of time.
 const FIFTH_VERSION: u64 = 5;
@@ -147,6 +147,9 @@ pub(crate) struct HeldTerms {
     /// Shortest turn on the GPU while other shares wait for it, in milliseconds. Absent: that of its class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) quantum_ms: Option<u32>,
+    /// Whether nothing holds the share because its namespace was exempt.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) is_exempt: bool,
     /// Identifies this version of the share's files.
     pub(crate) generation: u64,
 }
@@ -252,6 +255,12 @@ impl HeldMig {
     }
 }
 
+/// For fields that are left out. Serde passes a reference.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_false(value: &bool) -> bool {
+    !*value
+}
+
 impl Checkpointed for Record {
     const NEWEST_VERSION: u64 = VERSION;
 
@@ -262,7 +271,10 @@ impl Checkpointed for Record {
             && self.devices.iter().all(is_plain);
         let is_unlimited = |device: &HeldDevice| matches!(device.kind, HeldKind::Share(share) if share.is_unlimited());
         let mut terms = self.devices.iter().filter_map(|device| device.terms);
-        if terms.clone().any(|terms| terms.memory_limit.is_some() || terms.quantum_ms.is_some()) {
+        let is_new = |terms: HeldTerms| {
+            terms.memory_limit.is_some() || terms.quantum_ms.is_some() || terms.is_exempt
+        };
+        if terms.clone().any(is_new) {
             return VERSION;
         }
         if terms.any(|terms| terms.compute_limit.is_some()) {

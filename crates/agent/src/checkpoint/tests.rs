@@ -94,6 +94,7 @@ fn a_share_that_something_holds_needs_the_third_version() {
         compute_limit: None,
         memory_limit: None,
         quantum_ms: None,
+        is_exempt: false,
         generation: u64::MAX,
     });
     let text = encode(&held);
@@ -131,6 +132,7 @@ fn a_limit_of_time_needs_the_sixth_version_and_one_of_memory_the_seventh() {
         compute_limit: Some(50_000),
         memory_limit: None,
         quantum_ms: None,
+        is_exempt: false,
         generation: 1,
     });
     let text = encode(&held);
@@ -148,6 +150,11 @@ fn a_limit_of_time_needs_the_sixth_version_and_one_of_memory_the_seventh() {
     (terms.memory_limit, terms.quantum_ms) = (None, Some(5));
     let text = encode(&held);
     assert!(text.starts_with("{\"version\":7,") && text.contains("\"quantumMs\":5"), "{text}");
+    assert_eq!(decode(text.as_bytes(), "u"), Ok(held.clone()));
+    let terms = held.devices[0].terms.as_mut().expect("has some");
+    (terms.quantum_ms, terms.is_exempt) = (None, true);
+    let text = encode(&held);
+    assert!(text.starts_with("{\"version\":7,") && text.contains("\"isExempt\":true"), "{text}");
     assert_eq!(decode(text.as_bytes(), "u"), Ok(held));
 }
 

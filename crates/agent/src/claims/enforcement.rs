@@ -1,5 +1,6 @@
 //! The enforcement backend of a claim's shares: chosen when the claim is prepared, and recorded.
 
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, PoisonError};
 
@@ -19,7 +20,7 @@ const NO_SWAP: &str = "its memoryLimit is above the memory that it asks for, and
 const NO_QUANTUM: &str = "a time slice for a share of a GPU, on a node without `timeEnforcement: leases` and the guard as the backend,";
 
 /// Inputs for choosing the backend.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct EnforcementOptions {
     setting: MemoryEnforcement,
     /// The weakest overflow policy that a share can have.
@@ -28,6 +29,8 @@ pub(super) struct EnforcementOptions {
     has_leases: bool,
     /// Whether the node moves memory of shares to the host.
     has_swap: bool,
+    /// Namespaces whose shares nothing holds.
+    exempt: BTreeSet<String>,
     /// Whether the driver supports memory limits; `None` until it was opened.
     has_limits: Option<bool>,
 }
@@ -67,7 +70,7 @@ impl Inner {
 
     /// Whether shares that are prepared now are held to their part of the GPU's time.
     pub(super) fn enforces_time(&self) -> bool {
-        let options = *self.enforcement.lock().unwrap_or_else(PoisonError::into_inner);
+        let options = self.enforcement.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let backend = backend::choose(options.setting, options.has_limits, &self.paths.cgroup_root);
         options.has_leases && backend == Ok(BackendKind::Guard)
     }
@@ -92,6 +95,11 @@ impl Inner {
         self.enforcement.lock().unwrap_or_else(PoisonError::into_inner).min_overflow
     }
 
+    /// Takes the namespaces whose shares nothing holds.
+    pub(super) fn set_exempt_namespaces(&self, namespaces: BTreeSet<String>) {
+        self.enforcement.lock().unwrap_or_else(PoisonError::into_inner).exempt = namespaces;
+    }
+
     /// Takes whether the driver has limits of its own.
     pub(super) fn set_has_limits(&self, has_limits: bool) {
         let mut backend = self.enforcement.lock().unwrap_or_else(PoisonError::into_inner);
@@ -114,15 +122,30 @@ impl Inner {
         let shares = record.devices.iter_mut();
         let mut shares: Vec<_> =
             shares.filter(|held| held.terms.is_some() && is_limited(held)).collect();
-        let Some(first) = shares.first() else { return Ok(devices) };
+        let Some(device) = shares.first().map(|held| held.device.clone()) else {
+            return Ok(devices);
+        };
         let refused = |problem| Refusal::EnforcementNotReady {
-            device: first.device.clone(),
+            device: device.clone(),
             problem,
             node: self.node.clone(),
         };
-        let options = *self.enforcement.lock().unwrap_or_else(PoisonError::into_inner);
-        let kind = backend::choose(options.setting, options.has_limits, &self.paths.cgroup_root);
-        let kind = kind.map_err(refused)?;
+        let options = self.enforcement.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let is_exempt = options.exempt.contains(&record.claim.namespace);
+        let kind = if is_exempt {
+            BackendKind::Off
+        } else {
+            let kind =
+                backend::choose(options.setting, options.has_limits, &self.paths.cgroup_root);
+            kind.map_err(refused)?
+        };
+        for terms in shares.iter_mut().filter_map(|held| held.terms.as_mut()) {
+            terms.is_exempt = is_exempt;
+            if is_exempt {
+                // Nothing would give them an effect.
+                (terms.memory_limit, terms.quantum_ms) = (None, None);
+            }
+        }
         let has_leases = options.has_leases && kind == BackendKind::Guard;
         let has_quantum =
             |held: &&&mut HeldDevice| held.terms.is_some_and(|terms| terms.quantum_ms.is_some());
@@ -202,6 +225,7 @@ pub(super) fn undecided(config: GpuShareConfig) -> HeldTerms {
         compute_limit: config.compute_limit.map(|limit| limit.0),
         memory_limit: None,
         quantum_ms: None,
+        is_exempt: false,
         generation: 0,
     }
 }

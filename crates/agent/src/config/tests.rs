@@ -134,3 +134,15 @@ fn memory_is_swapped_only_with_leases_and_the_guard() {
     let swap = complete(&format!("{on}timeEnforcement: leases\n")).unwrap().swap.unwrap();
     assert_eq!((swap.host_bytes, swap.driver_root), (Some(64 << 30), "/driver-root".into()));
 }
+
+#[test]
+fn namespaces_may_be_exempt() {
+    let text = |names: &str| format!("nodeName: a\nexemptNamespaces: {names}\n");
+    let complete = |names: &str| NodeFile::parse(&text(names)).unwrap().complete();
+    let config = complete("[kube-system, tools]").unwrap();
+    assert_eq!(config.exempt_namespaces, ["kube-system", "tools"].map(str::to_owned).into());
+    for names in ["[Kube-System]", "['']", "['*']"] {
+        let error = complete(names).unwrap_err().to_string();
+        assert!(error.contains("no name of a namespace"), "{error}");
+    }
+}

@@ -136,6 +136,7 @@ impl NodeAgent {
         claims.set_memory_enforcement(self.config.memory_enforcement);
         claims.set_min_overflow(self.config.min_overflow_policy);
         claims.set_has_leases(self.config.time_enforcement == TimeEnforcement::Leases);
+        claims.set_exempt_namespaces(self.config.exempt_namespaces.clone());
         claims.set_has_swap(self.config.swap.is_some());
         claims.count(node, &self.shared.metrics);
         failpoint::hit("handover.opened");

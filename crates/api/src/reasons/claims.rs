@@ -268,6 +268,12 @@ pub(super) const PREPARED: &[Reason] = &[
         "Memory enforcement is off on the node, so the containers can exceed the share.",
         "Set `memoryEnforcement` of the agent to `auto` if that is not intended.",
     ),
+    row(
+        "Exempt",
+        "ResourceClaim: conditions `Enforced` and `TimeEnforced` are `False`",
+        "An administrator exempted the claim's namespace, so the containers can exceed the share.",
+        "Take the namespace out of `exemptNamespaces` of the agent, and delete the pods, if that is not intended.",
+    ),
     row("Guard", ENFORCED, "The guard in the containers enforces the share's memory limit.", ""),
     row(
         "Leases",

@@ -33,6 +33,8 @@ pub enum Fact {
         prepared_at: Option<i64>,
         /// Enforcement backend; `None` if the share was prepared before memory enforcement existed.
         backend: Option<BackendKind>,
+        /// Whether nothing holds it because its namespace was exempt.
+        is_exempt: bool,
         /// Action on containers that exceed the share; `None` as for the backend.
         overflow: Option<OverflowPolicy>,
         /// What it asks of the GPU's time.
@@ -126,6 +128,7 @@ impl Fact {
             HeldKind::Share(share) => {
                 let backend = held.terms.map(|terms| terms.backend);
                 let overflow = held.terms.map(|terms| terms.overflow);
+                let is_exempt = held.terms.is_some_and(|terms| terms.is_exempt);
                 let limit = held.terms.and_then(|terms| terms.compute_limit);
                 let request = share.compute_milli_percent;
                 let time = TimeFact { request, limit, has_leases: false };
@@ -133,7 +136,15 @@ impl Fact {
                 let swap = held.memory_limit();
                 let swap = swap.map(|limit| SwapFact { request, limit, has_swap: false });
                 let findings = Vec::new();
-                Some(Self::Share { prepared_at, backend, overflow, time, swap, findings })
+                Some(Self::Share {
+                    prepared_at,
+                    backend,
+                    is_exempt,
+                    overflow,
+                    time,
+                    swap,
+                    findings,
+                })
             }
             HeldKind::Mig(mig) => {
                 let made = mig.made.as_ref()?;

@@ -83,7 +83,7 @@ impl Fact {
             since.and_then(|since| jiff::Timestamp::from_second(since).ok()).unwrap_or(now)
         };
         vec![match self {
-            Self::Share { prepared_at, backend, overflow, time, swap, findings } => {
+            Self::Share { prepared_at, backend, is_exempt, overflow, time, swap, findings } => {
                 let changed = |(finding, at): &(ShareFinding, i64)| {
                     let (kind, status) = finding.condition?;
                     let at = since(&Some(*at));
@@ -92,8 +92,12 @@ impl Fact {
                 let found: Vec<_> = findings.iter().filter_map(changed).collect();
                 let at = since(prepared_at);
                 let own = [
-                    Some((names::CONDITION_ENFORCED, enforced(*backend, *overflow, at))),
-                    time_enforced(*time, at).map(|time| (names::CONDITION_TIME_ENFORCED, time)),
+                    Some((
+                        names::CONDITION_ENFORCED,
+                        enforced(*backend, *is_exempt, *overflow, at),
+                    )),
+                    time_enforced(*time, *is_exempt, at)
+                        .map(|time| (names::CONDITION_TIME_ENFORCED, time)),
                     swap.map(|swap| (names::CONDITION_MEMORY_SWAP, memory_swap(swap, at))),
                 ];
                 // A finding is newer than the record.
@@ -138,6 +142,7 @@ impl Fact {
 /// Whether something holds a share's containers.
 fn enforced(
     backend: Option<BackendKind>,
+    is_exempt: bool,
     overflow: Option<OverflowPolicy>,
     since: jiff::Timestamp,
 ) -> Value {
@@ -153,6 +158,12 @@ fn enforced(
             names::REASON_DRIVER,
             "the driver refuses the containers memory beyond the share, and the agent monitors its count",
         ),
+        Some(BackendKind::Off) if is_exempt => (
+            Status::False,
+            names::REASON_EXEMPT,
+            "the administrator exempted the claim's namespace on this node (`exemptNamespaces` of the agent): the containers can exceed \
+             the share",
+        ),
         Some(BackendKind::Off) => (
             Status::False,
             names::REASON_ENFORCEMENT_OFF,
@@ -166,7 +177,7 @@ fn enforced(
         ),
     };
     let mut message = message.to_owned();
-    if let Some(policy) = overflow {
+    if let Some(policy) = overflow.filter(|_| !is_exempt) {
         message.push_str("; its overflow policy is ");
         message.push_str(policy.as_str());
     }
@@ -174,15 +185,19 @@ fn enforced(
 }
 
 /// Whether something holds a share to its part of the GPU's time. `None` if it asks for none, and the node gives no leases.
-fn time_enforced(time: TimeFact, since: jiff::Timestamp) -> Option<Value> {
+fn time_enforced(time: TimeFact, is_exempt: bool, since: jiff::Timestamp) -> Option<Value> {
     let TimeFact { request, limit, has_leases } = time;
     if !has_leases {
         let asks = request > 0 || limit.is_some();
-        let message = "the node does not divide the GPU's time among shares, so the driver does it evenly among \
-             their processes; `timeEnforcement: leases` of the agent divides it, with the guard as the backend";
-        let (status, reason) = (Status::False, names::REASON_TIME_NOT_ENFORCED);
-        return asks
-            .then(|| condition(names::CONDITION_TIME_ENFORCED, status, reason, message, since));
+        let (reason, message) = if is_exempt {
+            (names::REASON_EXEMPT, "the administrator exempted the claim's namespace on this node")
+        } else {
+            let message = "the node does not divide the GPU's time among shares, so the driver does it evenly among \
+                 their processes; `timeEnforcement: leases` of the agent divides it, with the guard as the backend";
+            (names::REASON_TIME_NOT_ENFORCED, message)
+        };
+        let kind = names::CONDITION_TIME_ENFORCED;
+        return asks.then(|| condition(kind, Status::False, reason, message, since));
     }
     let has = match request {
         0 => "the GPU's time that other shares leave".to_owned(),

@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 
 use octavo_api::names;
-use octavo_enforcement::backend::MemoryEnforcement;
+use octavo_enforcement::backend::{BackendKind, MemoryEnforcement};
 use octavo_enforcement::share::ActiveShare;
 use octavo_gpu::Driver;
 use octavo_node::ClaimRef;
@@ -125,4 +125,37 @@ async fn a_time_slice_of_a_share_is_its_quantum_where_leases_are_given() {
     });
     let refusal = claims.prepare(&with_config(&node, "d", &mps)).await.expect_err("is MPS");
     assert_eq!(refusal.reason(), "NotYetSupported");
+}
+
+#[tokio::test]
+async fn a_share_of_an_exempt_namespace_has_neither_guard_nor_leases() {
+    let node = Node::new();
+    node.install_driver();
+    let claims = start(&node, MemoryEnforcement::Guard).await;
+    claims.set_has_leases(true);
+    claims.set_exempt_namespaces(["ns".to_owned()].into());
+    let claim = configured(&node, "a", &json!({"memoryLimit": "40Gi"}));
+    claims.prepare(&claim).await.expect("nothing needs to lend memory");
+    let spec = fs::read_to_string(node.path(&Node::cdi(&claim))).expect("reads");
+    assert!(!spec.contains("/run/octavo/guard"), "{spec}");
+    let reported = || match node.facts(&claim).as_slice() {
+        [Fact::Share { is_exempt, backend, time, swap, .. }] => {
+            (*is_exempt, *backend, time.has_leases, *swap)
+        }
+        facts => panic!("{facts:?}"),
+    };
+    let exempt = (true, Some(BackendKind::Off), false, None);
+    assert_eq!(reported(), exempt);
+
+    // It is fixed for the share's life, also for the next agent. Other namespaces are held.
+    drop(claims);
+    let claims = start(&node, MemoryEnforcement::Guard).await;
+    claims.set_exempt_namespaces(["kube-system".to_owned()].into());
+    claims.prepare(&claim).await.expect("prepares again");
+    assert_eq!(claims.active_shares().borrow()[0].backend, Some(BackendKind::Off));
+    assert_eq!(reported(), exempt);
+    claims.unprepare(&claim).await.expect("unprepares");
+    let held = share(&node, "b");
+    claims.prepare(&held).await.expect("prepares");
+    assert_eq!(claims.active_shares().borrow()[0].backend, Some(BackendKind::Guard));
 }
