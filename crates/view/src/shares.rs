@@ -84,6 +84,9 @@ pub struct ShareFigures {
     pub overflows: u64,
     /// Whether its launches and allocations may proceed.
     pub gate: GateState,
+    /// Memory that is on the host; absent if the node does not swap.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub swapped_bytes: Option<u64>,
     /// GPU time; absent if the node gives no leases.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<TimeFigures>,

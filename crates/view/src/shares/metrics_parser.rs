@@ -45,6 +45,7 @@ pub fn parse(text: &str) -> BTreeMap<ShareKey, ShareFigures> {
             "memory_driver_bytes" => figures.driver_bytes = value,
             "memory_untracked_bytes" => figures.untracked_bytes = value,
             "memory_peak_bytes" => figures.peak_bytes = value,
+            "memory_swapped_bytes" => figures.swapped_bytes = Some(value),
             "processes" => figures.processes = value,
             "refused_allocations_total" => figures.refused = value,
             "unknown_calls_total" => figures.unknown_calls = value,

@@ -38,6 +38,12 @@ fn table(report: &SharesReport, options: TableOptions) -> String {
         "REFUSED",
         "GATE",
     ];
+    // Only nodes that swap know of memory on the host.
+    let has_swap =
+        report.shares.iter().any(|share| share.figures.is_some_and(|f| f.swapped_bytes.is_some()));
+    if has_swap {
+        header.push("SWAPPED");
+    }
     // Only nodes that give leases know of time.
     let has_time =
         report.shares.iter().any(|share| share.figures.is_some_and(|f| f.time.is_some()));
@@ -72,6 +78,9 @@ fn table(report: &SharesReport, options: TableOptions) -> String {
             known(|f| f.refused.to_string()),
             known(|f| f.gate.word().to_owned()),
         ]);
+        if has_swap {
+            cells.push(known(|f| f.swapped_bytes.map_or_else(|| UNKNOWN_CELL.to_owned(), size)));
+        }
         if has_time {
             cells.extend([
                 known(|f| seconds(f.time.map(|time| time.used_ms))),

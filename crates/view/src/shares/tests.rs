@@ -40,6 +40,7 @@ fn readings() -> AgentReadings {
         unknown_calls: 1,
         overflows: 3,
         gate: GateState::Held,
+        swapped_bytes: None,
         time: None,
     };
     let train =
@@ -99,6 +100,21 @@ fn nodes_that_give_leases_show_the_time_of_their_shares() {
     NODE   GPU    CLAIM    POD           LIMIT  USED        DRIVER  UNTRACKED  PEAK    PROCESSES  REFUSED  GATE  GPU TIME  WAITED  THROTTLED  DEBT
     dgx-0  gpu-1  a/train  train         40Gi   300Mi (0%)  0       0          0       0          0        open  -         -       -          -
     dgx-0  gpu-1  b/serve  web-1, web-2  20Gi   12Gi (60%)  25Gi    13Gi       25.5Gi  2          17       held  61.2s     0.9s    0.0s       0.0s
+
+    No figures for dgx-1: agent o/agent-1 could not be asked: 503.
+    ");
+}
+
+#[test]
+fn nodes_that_swap_show_what_is_on_the_host() {
+    let mut readings = readings();
+    readings.figures.get_mut(&key("b/serve", "s1")).unwrap().swapped_bytes = Some(3 << 30);
+    let report = shares(&snapshot(CLUSTER)).with(readings);
+    let report = report.select(&BTreeSet::from(["dgx-0".to_owned()]), None);
+    assert_snapshot!(table(&report, false), @r"
+    NODE   GPU    CLAIM    POD           LIMIT  USED        DRIVER  UNTRACKED  PEAK    PROCESSES  REFUSED  GATE  SWAPPED
+    dgx-0  gpu-1  a/train  train         40Gi   300Mi (0%)  0       0          0       0          0        open  -
+    dgx-0  gpu-1  b/serve  web-1, web-2  20Gi   12Gi (60%)  25Gi    13Gi       25.5Gi  2          17       held  3Gi
 
     No figures for dgx-1: agent o/agent-1 could not be asked: 503.
     ");

@@ -20,6 +20,7 @@ octavo_agent_share_memory_used_bytes{node="n",namespace="team",claim="a",share="
 octavo_agent_share_memory_driver_bytes{node="n",namespace="team",claim="a",share="s",gpu="GPU-1"} 50.0
 octavo_agent_share_memory_untracked_bytes{claim="a",share="s",node="n",namespace="team"} 10 1700000000
 octavo_agent_share_memory_peak_bytes{node="n",namespace="team",claim="a",share="s"} 60
+octavo_agent_share_memory_swapped_bytes{node="n",namespace="team",claim="a",share="s",device="gpu-0"} 70
 octavo_agent_share_processes{node="n",namespace="team",claim="a",share="s"} 3
 octavo_agent_share_gate{node="n",namespace="team",claim="a",share="s"} 1
 octavo_agent_share_refused_allocations_total{node="n",namespace="team",claim="a",share="s"} 7
@@ -46,6 +47,7 @@ octavo_agent_shares{node="n"} 1
         unknown_calls: 8,
         overflows: 3,
         gate: GateState::Held,
+        swapped_bytes: Some(70),
         time: Some(TimeFigures {
             used_ms: 12_345,
             waited_ms: 2_000,
