@@ -12,8 +12,8 @@
 //!
 //! Deliberate differences from hardware:
 //!
-//! - A context's work is served in the order of its submission, in whatever stream; contexts of
-//!   several processes share the GPU evenly.
+//! - A context's work is served in the order of its submission, in whatever stream; several
+//!   processes take turns on the GPU.
 //! - Copies move bytes at the time of the call, which is no later than in stream order.
 //! - The host can read device memory. Memory that was never written reads as zero.
 //! - There are no MIG devices.

@@ -1,41 +1,50 @@
-//! Time. The work of a process is served in order, and processes with work share the GPU evenly.
+//! Time. The work of a process is served in order, and processes with work take turns ([`crate::turns`]).
 //!
-//! The share of each changes only when another process starts or stops having work. So work is
-//! accounted for lazily: [`Locked::advance`] replays the time since the last call. A process that
-//! has work adds more without the lock.
+//! A process counts as one context. Time is accounted for lazily: [`Locked::advance`] replays it since the last call. A process
+//! that has work adds more without the lock.
 
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::cell::RefCell;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
 
 use crate::ENDLESS;
+use crate::contexts::{SLICE, SWITCH};
 use crate::file::{self, LockByte};
-use crate::gpu::{Clock, backlog, wall_clock};
-use crate::layout::Slot;
+use crate::gpu::{Clock, wall_clock};
 use crate::lock::Locked;
 use crate::process_handle::ProcessHandle;
+use crate::turns::{Queues, Running, Turns};
 
 /// Longest sleep of a waiter before it checks again: other processes may come and go.
 const MAX_SLEEP: Duration = Duration::from_millis(2);
 
 impl ProcessHandle {
-    /// Submits work of `nanos` nanoseconds. Returns a mark for its end, see
+    /// Submits a kernel of `nanos` nanoseconds. Returns a mark for its end, see
     /// [`poll_done`](Self::poll_done).
     pub fn submit(&self, nanos: u64) -> u64 {
         let slot = self.slot();
         if nanos == 0 {
             return slot.submitted.load(Relaxed);
         }
+        let mut busy_from = self.busy_from.lock().unwrap_or_else(PoisonError::into_inner);
         let submitted = slot.submitted.load(Relaxed);
-        if self.now() < self.busy_from.load(Relaxed).wrapping_add(submitted) {
-            return slot.submitted.fetch_add(nanos, AcqRel) + nanos;
+        let mark = submitted + nanos;
+        let push = || {
+            self.queue().push(mark);
+            slot.submitted.store(mark, Release);
+            mark
+        };
+        if self.now() < busy_from.wrapping_add(submitted) {
+            return push();
         }
         let locked = self.lock();
         let now = self.now();
         locked.advance(now);
-        let mark = slot.submitted.fetch_add(nanos, AcqRel) + nanos;
-        // The earliest end is now plus the backlog, if no other process had work. Later submissions
-        // move it on.
-        self.busy_from.store(now.wrapping_sub(slot.served.load(Relaxed)), Relaxed);
+        push();
+        let served = locked.begin(now);
+        // The earliest end is now plus the work that is left, if no other process had any. Later submissions move it on.
+        *busy_from = now.wrapping_sub(slot.done.load(Relaxed) + served);
         mark
     }
 
@@ -44,9 +53,14 @@ impl ProcessHandle {
         self.slot().submitted.load(Acquire)
     }
 
+    /// The mark to wait for before more kernels are submitted; `None` if there is room for them.
+    pub fn mark_before_room(&self) -> Option<u64> {
+        self.queue().mark_before_room()
+    }
+
     /// Whether the work up to `mark` is known to be done. Reads one number only.
     pub fn is_known_done(&self, mark: u64) -> bool {
-        self.slot().served.load(Acquire) >= mark
+        self.slot().done.load(Acquire) >= mark
     }
 
     /// Whether the work up to `mark` is done. If not, a virtual clock advances by a microsecond, so
@@ -86,24 +100,26 @@ impl ProcessHandle {
     pub fn done_at(&self, mark: u64) -> Option<u64> {
         let locked = self.lock();
         locked.advance(self.now());
-        self.is_known_done(mark).then(|| self.slot().time_of(mark, self.now()))
+        let is_done = self.is_known_done(mark);
+        is_done.then(|| self.queue().time_of(mark).unwrap_or_else(|| self.now()))
     }
 
     /// Accounts for finished work. Returns how long the work up to `mark` takes at least; zero if
     /// the clock has moved to its end.
     fn advance_for(&self, mark: u64) -> Duration {
         let locked = self.lock();
-        let is_endless = mark.saturating_sub(self.slot().served.load(Relaxed)) >= ENDLESS / 2;
+        let left = || mark.saturating_sub(self.slot().done.load(Relaxed));
         match self.clock() {
-            Clock::Virtual if is_endless => MAX_SLEEP,
+            Clock::Virtual if left() >= ENDLESS / 2 => MAX_SLEEP,
             Clock::Virtual => {
                 locked.advance_to_mark(mark);
                 Duration::ZERO
             }
             Clock::Host => {
-                locked.advance(wall_clock());
-                let left = mark.saturating_sub(self.slot().served.load(Relaxed));
-                Duration::from_nanos(left)
+                let now = wall_clock();
+                locked.advance(now);
+                let served = locked.begin(now);
+                Duration::from_nanos(left().saturating_sub(served))
             }
         }
     }
@@ -112,17 +128,44 @@ impl ProcessHandle {
 impl Locked<'_> {
     /// Accounts for all work up to a point in time.
     pub(crate) fn advance(&self, to: u64) {
-        self.serve(to, None);
+        let (mut turns, mut queues) = self.turns();
+        turns.advance(&mut queues, to);
+        self.store(&turns, to);
     }
 
     /// Moves the virtual clock to the end of this process's work up to `mark`.
     fn advance_to_mark(&self, mark: u64) {
-        self.serve(u64::MAX, Some(mark));
-        self.move_clock(self.0.map().header.served_until.load(Relaxed));
+        let (mut turns, mut queues) = self.turns();
+        let mut at = self.0.map().header.served_until.load(Relaxed);
+        while !self.0.is_known_done(mark) {
+            let Some(ended) = turns.step(&mut queues) else { break };
+            at = ended;
+        }
+        self.store(&turns, at);
+        self.move_clock(at);
     }
 
     fn move_clock(&self, to: u64) {
         self.0.map().header.now.fetch_max(to, AcqRel);
+    }
+
+    /// Begins work if the GPU is idle. Returns for how long the first kernel of this process has run.
+    fn begin(&self, now: u64) -> u64 {
+        let (turns, queues) = self.turns();
+        self.store(&turns, now);
+        let own = turns.running.filter(|running| running.context == self.0.slot_index());
+        own.map_or(0, |running| {
+            let first = queues.first(running.context).unwrap_or(0);
+            first.saturating_sub(running.ends.saturating_sub(now))
+        })
+    }
+
+    /// Lets the next one have its turn, if the running kernel was that of a slot, whose process has died. The slot is clear.
+    pub(crate) fn stop(&self, slot: usize) {
+        let header = &self.0.map().header;
+        if header.running.load(Relaxed) as usize == slot + 1 {
+            self.store(&self.turns().0, header.served_until.load(Relaxed));
+        }
     }
 
     /// Resets the accounting of a GPU without users: the host's clock restarts at boot.
@@ -137,48 +180,92 @@ impl Locked<'_> {
         }
     }
 
-    /// Serves work up to a point in time, or until this process's work up to `mark` is done.
-    fn serve(&self, to: u64, mark: Option<u64>) {
+    /// Whose turn it is, as the file has it. The work of a process that has died ends when it is noticed.
+    fn turns(&self) -> (Turns, SharedQueues<'_>) {
         let header = &self.0.map().header;
-        let mut at = header.served_until.load(Relaxed);
-        let own = self.0.slot();
-        let left_to_mark = || mark.map(|mark| mark.saturating_sub(own.served.load(Relaxed)));
-        while at < to && left_to_mark() != Some(0) {
-            let busy: Vec<&Slot> = self.busy_slots();
-            let sharers = u64::try_from(busy.len()).unwrap_or(u64::MAX);
-            let Some(least) = busy.iter().map(|slot| backlog(slot)).min() else {
-                // There is no work until then.
-                at = if to == u64::MAX { at } else { to };
-                break;
-            };
-            let least = left_to_mark().map_or(least, |left| left.min(least));
-            // A remainder below one nanosecond per process stays for the next call.
-            let gain = least.min((to - at) / sharers);
-            if gain == 0 {
-                break;
-            }
-            for slot in busy {
-                slot.remember(at, sharers);
-                slot.served.fetch_add(gain, AcqRel);
-            }
-            let time = gain.saturating_mul(sharers);
-            header.busy.fetch_add(time, Relaxed);
-            at = at.saturating_add(time);
+        let used = header.slots_used.load(Acquire) as usize;
+        let queues = SharedQueues { process: self.0, lives: RefCell::new(vec![None; used]) };
+        let context = (header.running.load(Relaxed) as usize).checked_sub(1);
+        let running = context.map(|context| Running {
+            context,
+            begins: header.begins.load(Relaxed),
+            ends: header.ends.load(Relaxed),
+            slice_ends: header.slice_ends.load(Relaxed),
+        });
+        let is_alive = |running: &Running| queues.first(running.context).is_some();
+        let mut turns = Turns { slice: SLICE, switch: SWITCH, running: running.filter(is_alive) };
+        let at = header.served_until.load(Relaxed);
+        match context {
+            Some(last) if turns.running.is_none() => turns.begin_next(&queues, last, at),
+            _ => turns.begin_any_if_idle(&queues, at),
         }
-        header.served_until.store(at, Relaxed);
+        (turns, queues)
     }
 
-    /// Slots of living processes with work. Work of dead processes ends with them.
-    fn busy_slots(&self) -> Vec<&Slot> {
-        let map = self.0.map();
-        let used = map.header.slots_used.load(Acquire) as usize;
-        let slots = map.slots.iter().enumerate().take(used);
-        let busy = slots.filter(|(index, slot)| {
-            slot.state.load(Acquire) != 0
-                && backlog(slot) > 0
-                && (*index == self.0.slot_index()
-                    || file::is_held(self.0.file(), LockByte::Slot(*index)))
-        });
-        busy.map(|(_, slot)| slot).collect()
+    fn store(&self, turns: &Turns, until: u64) {
+        let header = &self.0.map().header;
+        let number = turns.running.map_or(0, |running| running.context + 1);
+        header.running.store(u32::try_from(number).unwrap_or(0), Relaxed);
+        if let Some(Running { begins, ends, slice_ends, .. }) = turns.running {
+            header.begins.store(begins, Relaxed);
+            header.ends.store(ends, Relaxed);
+            header.slice_ends.store(slice_ends, Relaxed);
+        }
+        header.served_until.fetch_max(until, Relaxed);
+    }
+}
+
+/// The queues of living processes, in the file of the GPU.
+struct SharedQueues<'a> {
+    process: &'a ProcessHandle,
+    /// Which processes live, once asked.
+    lives: RefCell<Vec<Option<bool>>>,
+}
+
+impl SharedQueues<'_> {
+    fn lives(&self, slot: usize) -> bool {
+        let ask = || {
+            slot == self.process.slot_index()
+                || (self.process.map().slots[slot].state.load(Acquire) != 0
+                    && file::is_held(self.process.file(), LockByte::Slot(slot)))
+        };
+        *self.lives.borrow_mut()[slot].get_or_insert_with(ask)
+    }
+
+    /// Work of the first kernel of a slot.
+    fn left(&self, slot: usize) -> Option<u64> {
+        let map = self.process.map();
+        let mark = map.queues[slot].first()?;
+        Some(mark.saturating_sub(map.slots[slot].done.load(Relaxed)).max(1))
+    }
+}
+
+impl Queues for SharedQueues<'_> {
+    fn count(&self) -> usize {
+        self.lives.borrow().len()
+    }
+
+    /// A kernel that never ends is served by slices, so that other processes go on, as on GPUs that can interrupt one.
+    fn first(&self, context: usize) -> Option<u64> {
+        let left = self.left(context).filter(|_| self.lives(context))?;
+        Some(if left >= ENDLESS / 2 { SLICE } else { left })
+    }
+
+    fn end_first(&mut self, context: usize, at: u64) {
+        if self.left(context).is_none_or(|left| left >= ENDLESS / 2) {
+            return;
+        }
+        let (queue, slot) =
+            (&self.process.map().queues[context], &self.process.map().slots[context]);
+        if let Some(mark) = queue.first() {
+            queue.end_first(at);
+            slot.done.store(mark, Release);
+        }
+    }
+
+    fn serve(&mut self, context: usize, nanos: u64) {
+        let map = self.process.map();
+        map.slots[context].served.fetch_add(nanos, Relaxed);
+        map.header.busy.fetch_add(nanos, Relaxed);
     }
 }

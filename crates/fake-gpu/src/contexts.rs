@@ -1,25 +1,32 @@
-//! A model of how a GPU divides its time among contexts. It is a model, not hardware.
-//!
-//! A context has one queue of kernels. A kernel that has begun runs to its end, alone. The GPU serves one context for
-//! a slice of time, and looks at the end of each kernel whether the slice is over. Then the next context with work
-//! has its turn, as the driver does it without MPS. All times are in nanoseconds of virtual time.
+//! Contexts of one GPU in memory, in virtual time. They take turns as [`crate::turns`] says.
 
 use std::collections::VecDeque;
+
+use crate::turns::{Queues, Turns};
+
+/// A slice of the driver's time slicing, in nanoseconds.
+pub const SLICE: u64 = 2_000_000;
+
+/// What a change between contexts takes, in nanoseconds.
+pub const SWITCH: u64 = 160_000;
 
 /// The contexts of one GPU, and its time.
 #[derive(Clone, Debug)]
 pub struct Contexts {
-    slice: u64,
-    switch: u64,
     now: u64,
-    busy: u64,
-    all: Vec<Context>,
-    running: Option<Running>,
+    turns: Turns,
+    all: Kernels,
 }
 
 /// A context of a [`Contexts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ContextId(usize);
+
+#[derive(Clone, Debug, Default)]
+struct Kernels {
+    contexts: Vec<Context>,
+    busy: u64,
+}
 
 #[derive(Clone, Debug, Default)]
 struct Context {
@@ -29,66 +36,63 @@ struct Context {
     served: u64,
 }
 
-/// The kernel that runs.
-#[derive(Clone, Copy, Debug)]
-struct Running {
-    context: usize,
-    begins: u64,
-    ends: u64,
-    slice_ends: u64,
+impl Queues for Kernels {
+    fn count(&self) -> usize {
+        self.contexts.len()
+    }
+
+    fn first(&self, context: usize) -> Option<u64> {
+        self.contexts[context].queue.front().copied()
+    }
+
+    fn end_first(&mut self, context: usize, _: u64) {
+        let context = &mut self.contexts[context];
+        context.queue.pop_front();
+        context.completed += 1;
+    }
+
+    fn serve(&mut self, context: usize, nanos: u64) {
+        self.contexts[context].served += nanos;
+        self.busy += nanos;
+    }
 }
 
 impl Contexts {
     /// A GPU whose slices last `slice`. A change from one context with work to another takes `switch`, and counts as
     /// time of the one that follows.
     pub fn new(slice: u64, switch: u64) -> Self {
-        Self { slice, switch, now: 0, busy: 0, all: Vec::new(), running: None }
+        let turns = Turns { slice, switch, running: None };
+        Self { now: 0, turns, all: Kernels::default() }
     }
 
     /// Creates a context.
     pub fn create(&mut self) -> ContextId {
-        self.all.push(Context::default());
-        ContextId(self.all.len() - 1)
+        self.all.contexts.push(Context::default());
+        ContextId(self.all.contexts.len() - 1)
     }
 
     /// Ends a context with all its kernels, as the end of its process does.
     pub fn destroy(&mut self, ContextId(id): ContextId) {
-        self.all[id].queue.clear();
-        if let Some(running) = self.running.filter(|running| running.context == id) {
-            self.account(running, self.now);
-            self.running = None;
-            self.begin_next(id, self.now);
+        self.all.contexts[id].queue.clear();
+        if self.turns.running.is_some_and(|running| running.context == id) {
+            self.turns.abandon(&mut self.all, self.now);
         }
     }
 
     /// Launches a kernel that takes `duration`, at least one nanosecond.
     pub fn launch(&mut self, ContextId(id): ContextId, duration: u64) {
-        self.all[id].queue.push_back(duration.max(1));
-        if self.running.is_none() {
-            self.begin(id, self.now, 0, self.now + self.slice);
-        }
+        self.all.contexts[id].queue.push_back(duration.max(1));
+        self.turns.begin_if_idle(&self.all, id, self.now);
     }
 
     /// When the running kernel ends; `None` if the GPU is idle.
     pub fn next_end(&self) -> Option<u64> {
-        self.running.map(|running| running.ends)
+        self.turns.running.map(|running| running.ends)
     }
 
     /// Moves time on. Time never moves back.
     pub fn advance(&mut self, to: u64) {
-        while let Some(running) = self.running.filter(|running| running.ends <= to) {
-            self.account(running, running.ends);
-            self.running = None;
-            let context = &mut self.all[running.context];
-            context.queue.pop_front();
-            context.completed += 1;
-            let has_slice = running.ends < running.slice_ends;
-            if has_slice && !context.queue.is_empty() {
-                self.begin(running.context, running.ends, 0, running.slice_ends);
-            } else {
-                self.begin_next(running.context, running.ends);
-            }
-        }
+        self.turns.advance(&mut self.all, to);
         self.now = self.now.max(to);
     }
 
@@ -99,45 +103,22 @@ impl Contexts {
 
     /// Kernels of a context that have ended.
     pub fn completed(&self, ContextId(id): ContextId) -> u64 {
-        self.all[id].completed
+        self.all.contexts[id].completed
     }
 
     /// Kernels of a context that have not ended.
     pub fn in_flight(&self, ContextId(id): ContextId) -> usize {
-        self.all[id].queue.len()
+        self.all.contexts[id].queue.len()
     }
 
     /// Time for which a context was served, up to the end of its last kernel.
     pub fn served(&self, ContextId(id): ContextId) -> u64 {
-        self.all[id].served
+        self.all.contexts[id].served
     }
 
     /// Time for which any context was served, up to the end of the last kernel.
     pub fn busy(&self) -> u64 {
-        self.busy
-    }
-
-    fn account(&mut self, running: Running, until: u64) {
-        let served = until.saturating_sub(running.begins);
-        self.all[running.context].served += served;
-        self.busy += served;
-    }
-
-    /// Begins the next context's turn after that of `last`.
-    fn begin_next(&mut self, last: usize, at: u64) {
-        let count = self.all.len();
-        let mut ring = (1..=count).map(|step| (last + step) % count);
-        if let Some(next) = ring.find(|id| !self.all[*id].queue.is_empty()) {
-            let change = if next == last { 0 } else { self.switch };
-            self.begin(next, at, change, at + change + self.slice);
-        }
-    }
-
-    fn begin(&mut self, context: usize, begins: u64, change: u64, slice_ends: u64) {
-        if let Some(duration) = self.all[context].queue.front() {
-            let ends = begins.saturating_add(change).saturating_add(*duration);
-            self.running = Some(Running { context, begins, ends, slice_ends });
-        }
+        self.all.busy
     }
 }
 

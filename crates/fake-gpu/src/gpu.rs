@@ -96,10 +96,8 @@ impl FakeGpu {
 
     /// Time with work until now, in nanoseconds of the GPU's clock.
     pub fn busy(&self) -> u64 {
-        let header = &self.map.header;
-        let since = self.now().saturating_sub(header.served_until.load(Relaxed));
         let left: u64 = self.living().map(|(_, slot)| backlog(slot)).fold(0, u64::saturating_add);
-        header.busy.load(Relaxed) + since.min(left)
+        self.map.header.busy.load(Relaxed) + self.unaccounted().min(left)
     }
 
     /// Whether there is work.
@@ -122,9 +120,16 @@ impl FakeGpu {
         }
     }
 
-    /// Work of a process that is done but not yet accounted for, in nanoseconds.
+    /// Time since the beginning of the kernel that was the running one when time was last accounted for; 0 if none was.
+    fn unaccounted(&self) -> u64 {
+        let header = &self.map.header;
+        let is_running = header.running.load(Relaxed) != 0;
+        if is_running { self.now().saturating_sub(header.begins.load(Relaxed)) } else { 0 }
+    }
+
+    /// An estimate of the work of a process that is not yet accounted for, in nanoseconds.
     fn gain(&self, slot: &Slot) -> u64 {
-        let since = self.now().saturating_sub(self.map.header.served_until.load(Relaxed));
+        let since = self.unaccounted();
         let sharers = self.living().filter(|(_, slot)| backlog(slot) > 0).count().max(1);
         let part = since / u64::try_from(sharers).unwrap_or(u64::MAX);
         part.min(backlog(slot))
@@ -151,7 +156,7 @@ impl FakeGpu {
 
 /// Work of a process that is not done, in nanoseconds of GPU time.
 pub(crate) fn backlog(slot: &Slot) -> u64 {
-    slot.submitted.load(Relaxed).saturating_sub(slot.served.load(Relaxed))
+    slot.submitted.load(Relaxed).saturating_sub(slot.done.load(Relaxed))
 }
 
 /// Time of the host's monotonic clock in nanoseconds, equal for all its processes.

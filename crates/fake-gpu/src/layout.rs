@@ -8,11 +8,11 @@ pub const SLOTS: usize = 1024;
 /// Maximum number of shared blocks.
 pub const BLOCKS: usize = 1024;
 
-/// Segments of the history of a process.
-pub(crate) const SEGMENTS: usize = 64;
+/// Kernels of a process that the file has room for: those that have not ended, and the last ones that have.
+pub(crate) const KERNELS: usize = 2048;
 
 /// First word of the file: `OCTCHIP` and the version of the layout.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"OCTCHIP\x02");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"OCTCHIP\x03");
 
 /// Size of the file in bytes.
 pub(crate) const SIZE: usize = size_of::<Layout>();
@@ -22,6 +22,8 @@ pub(crate) struct Layout {
     pub(crate) header: Header,
     pub(crate) slots: [Slot; SLOTS],
     pub(crate) blocks: [Block; BLOCKS],
+    /// Of the processes in the slots.
+    pub(crate) queues: [Queue; SLOTS],
 }
 
 #[repr(C, align(4096))]
@@ -46,6 +48,12 @@ pub(crate) struct Header {
     pub(crate) served_until: AtomicU64,
     /// Time with work, in nanoseconds.
     pub(crate) busy: AtomicU64,
+    /// Slot of the process whose kernel runs, plus one; 0 if none runs.
+    pub(crate) running: AtomicU32,
+    /// When that kernel begins and ends, and when the turn of its process ends.
+    pub(crate) begins: AtomicU64,
+    pub(crate) ends: AtomicU64,
+    pub(crate) slice_ends: AtomicU64,
 }
 
 /// One process.
@@ -65,22 +73,29 @@ pub(crate) struct Slot {
     pub(crate) used: AtomicU64,
     /// Work submitted so far, in nanoseconds of GPU time.
     pub(crate) submitted: AtomicU64,
-    /// Work done so far.
+    /// Work of the kernels that have ended.
+    pub(crate) done: AtomicU64,
+    /// Time for which the process was served, changes between contexts included.
     pub(crate) served: AtomicU64,
-    /// Segments recorded so far; the last ones are in the ring.
-    pub(crate) segments_written: AtomicU64,
-    pub(crate) segments: [Segment; SEGMENTS],
 }
 
-/// A time segment in which a process had a constant share of the GPU.
+/// The kernels of a process, in the order of their launch.
 #[repr(C)]
-pub(crate) struct Segment {
-    /// Its start.
-    pub(crate) at: AtomicU64,
-    /// Work of the process that was done by then.
-    pub(crate) served: AtomicU64,
-    /// Number of processes with work.
-    pub(crate) sharers: AtomicU64,
+pub(crate) struct Queue {
+    /// Kernels launched so far; the last ones are in the ring.
+    pub(crate) launched: AtomicU64,
+    /// Kernels that have ended.
+    pub(crate) ended: AtomicU64,
+    pub(crate) kernels: [Kernel; KERNELS],
+}
+
+/// A kernel.
+#[repr(C)]
+pub(crate) struct Kernel {
+    /// Work of the process up to its end.
+    pub(crate) mark: AtomicU64,
+    /// When it ended.
+    pub(crate) ended_at: AtomicU64,
 }
 
 /// Memory that lives as long as any process uses it.

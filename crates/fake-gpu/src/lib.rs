@@ -1,8 +1,8 @@
 //! A simulated GPU that the processes of a machine share: a file that each of them maps.
 //!
 //! The GPU has memory and time. Memory is counted per process: each has a slot whose size only it
-//! changes, and the total never exceeds the capacity. Time is work that processes submit. The GPU
-//! serves it evenly to all processes with work, as hardware slices time between contexts. Both
+//! changes, and the total never exceeds the capacity. Time is work that processes submit. Processes
+//! with work take turns, as hardware slices time between contexts. Both
 //! simulated libraries use the same file: the CUDA library uses the GPU, and the NVML library
 //! reports its users.
 //!
@@ -26,7 +26,6 @@ pub mod driver_client;
 pub mod fabric;
 mod file;
 mod gpu;
-mod history;
 mod identity;
 pub mod imex;
 mod layout;
@@ -40,6 +39,8 @@ pub mod privilege;
 mod process;
 mod process_handle;
 pub mod process_socket;
+mod queue;
+mod turns;
 
 pub use absence::Footprint;
 pub use blocks::{BlockId, FileIdentity};

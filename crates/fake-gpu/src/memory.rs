@@ -77,7 +77,8 @@ impl Locked<'_> {
             {
                 continue;
             }
-            clear(slot);
+            clear(slot, &map.queues[index]);
+            self.stop(index);
             self.disown(index);
             is_changed = true;
             // A failed unlock cannot be handled.

@@ -5,13 +5,12 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::file::{self, LockByte, LockKind, Map};
 use crate::gpu::{Clock, FakeGpu};
 use crate::identity;
-use crate::layout::{SLOTS, Slot};
+use crate::layout::{Queue, SLOTS, Slot};
 
 /// The handle of a process on a GPU: its memory and its work. It ends with the process.
 #[derive(Debug)]
@@ -20,8 +19,8 @@ pub struct ProcessHandle {
     slot: usize,
     /// Uses of each shared block by this process. One lock on its byte stands for all.
     pub(crate) shared: Mutex<BTreeMap<usize, u32>>,
-    /// The process's work is not done before this time plus everything submitted so far.
-    pub(crate) busy_from: AtomicU64,
+    /// The process's work is not done before this time plus everything submitted so far. Its lock orders submissions.
+    pub(crate) busy_from: Mutex<u64>,
 }
 
 impl ProcessHandle {
@@ -30,14 +29,14 @@ impl ProcessHandle {
         let index = free.ok_or_else(|| {
             io::Error::other("all process slots of the GPU are in use; end a process that uses it")
         })?;
-        let process =
-            Self { gpu, slot: index, shared: Mutex::default(), busy_from: AtomicU64::new(0) };
+        let process = Self { gpu, slot: index, shared: Mutex::default(), busy_from: Mutex::new(0) };
         let identity = identity::current();
         // A previous process in this slot may have died with the GPU's lock.
         let _ = process.map().header.lock.compare_exchange(process.number(), 0, AcqRel, Relaxed);
         let locked = process.lock();
         let slot = process.slot();
-        clear(slot);
+        clear(slot, process.queue());
+        locked.stop(index);
         locked.disown(index);
         locked.recompute_total();
         slot.pid.store(identity.pid, Relaxed);
@@ -108,6 +107,10 @@ impl ProcessHandle {
         u32::try_from(self.slot + 1).unwrap_or(u32::MAX)
     }
 
+    pub(crate) fn queue(&self) -> &Queue {
+        &self.gpu.map.queues[self.slot]
+    }
+
     pub(crate) fn slot(&self) -> &Slot {
         &self.gpu.map.slots[self.slot]
     }
@@ -123,12 +126,14 @@ fn take(gpu: &FakeGpu, index: usize) -> bool {
     file::lock(&gpu.file, byte, LockKind::Write, false).is_ok()
 }
 
-/// Resets a slot.
-pub(crate) fn clear(slot: &Slot) {
+/// Resets a slot and its queue.
+pub(crate) fn clear(slot: &Slot, queue: &Queue) {
     slot.state.store(0, Release);
     slot.contexts.store(0, Relaxed);
     slot.used.store(0, Relaxed);
     slot.submitted.store(0, Relaxed);
+    slot.done.store(0, Relaxed);
     slot.served.store(0, Relaxed);
-    slot.segments_written.store(0, Relaxed);
+    queue.launched.store(0, Relaxed);
+    queue.ended.store(0, Relaxed);
 }

@@ -2,6 +2,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
+use super::contexts::{Contexts, SLICE, SWITCH};
 use super::*;
 
 const GIB: u64 = 1 << 30;
@@ -117,17 +118,75 @@ fn work_is_done_in_order_and_takes_as_long_as_it_says() {
 }
 
 #[test]
-fn processes_with_work_share_the_chip_evenly() {
+fn processes_with_work_take_turns_at_the_end_of_a_kernel() {
     let folder = folder();
     let (first, second) = (process(folder.path()), process(folder.path()));
-    let long = first.submit(10_000);
-    let short = second.submit(2_000);
+    let long = [(); 3].map(|()| first.submit(1_500_000));
+    let short = second.submit(100_000);
     assert!(second.wait(short, &mut never));
-    assert_eq!(second.now(), 4_000, "half of the GPU each");
-    assert!(first.wait(long, &mut never));
-    assert_eq!(first.done_at(long), Some(12_000), "all of it once the other is done");
+    assert_eq!(second.now(), 3_000_000 + SWITCH + 100_000, "after two kernels in a slice");
+    assert!(first.wait(long[2], &mut never));
+    assert_eq!(
+        long.map(|mark| first.done_at(mark).unwrap()),
+        [1_500_000, 3_000_000, 4_600_000 + 2 * SWITCH]
+    );
     let gpu = FakeGpu::existing(folder.path(), 3, Clock::Virtual).unwrap();
-    assert_eq!(gpu.busy(), 12_000);
+    assert_eq!(gpu.busy(), 4_600_000 + 2 * SWITCH);
+}
+
+/// The file of a GPU and [`contexts::Contexts`] are one model.
+#[test]
+fn kernels_of_processes_end_as_those_of_contexts_in_memory() {
+    let mut random = 88_172_645_463_325_252_u64;
+    let mut next = |below: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % below
+    };
+    for _ in 0..20 {
+        let folder = folder();
+        let processes = [(); 3].map(|()| process(folder.path()));
+        let mut gpu = Contexts::new(SLICE, SWITCH);
+        let all = [(); 3].map(|()| gpu.create());
+        let mut marks = [const { Vec::new() }; 3];
+        for _ in 0..60 {
+            let owner = usize::try_from(next(3)).unwrap();
+            let nanos = 1 + next(900_000);
+            marks[owner].push(processes[owner].submit(nanos));
+            gpu.launch(all[owner], nanos);
+        }
+        let mut ends = [const { Vec::new() }; 3];
+        while let Some(end) = gpu.next_end() {
+            gpu.advance(end);
+            for (context, ends) in all.iter().zip(&mut ends) {
+                if gpu.completed(*context) > u64::try_from(ends.len()).unwrap() {
+                    ends.push(end);
+                }
+            }
+        }
+        for (process, marks) in processes.iter().zip(&marks) {
+            let last = marks.last().copied().unwrap_or(0);
+            assert!(process.wait(last, &mut never));
+        }
+        for ((process, marks), ends) in processes.iter().zip(&marks).zip(&ends) {
+            let found: Vec<u64> =
+                marks.iter().map(|mark| process.done_at(*mark).unwrap()).collect();
+            assert_eq!(found, *ends);
+        }
+    }
+}
+
+#[test]
+fn more_kernels_than_the_file_has_room_for_are_served_whole() {
+    let folder = folder();
+    let process = process(folder.path());
+    let marks: Vec<u64> = (0..3_000).map(|_| process.submit(10)).collect();
+    assert!(process.mark_before_room().is_some());
+    assert!(process.wait(marks[2_999], &mut never));
+    assert_eq!((process.now(), process.mark_before_room()), (30_000, None));
+    assert_eq!(process.done_at(marks[2_046]), Some(20_470));
+    assert_eq!(process.done_at(marks[2_500]), Some(30_000), "it is part of the last one");
 }
 
 #[test]
@@ -154,7 +213,7 @@ fn work_without_end_is_given_up_and_others_go_on() {
     assert!(!first.wait(mark, &mut enough));
     let other = second.submit(1_000);
     assert!(second.wait(other, &mut never));
-    assert_eq!(second.now(), 2_000);
+    assert_eq!(second.now(), SLICE + SWITCH + 1_000, "after a slice of the first");
 }
 
 #[test]

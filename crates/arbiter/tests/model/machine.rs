@@ -5,7 +5,7 @@
 
 use octavo_api::config::{ComputePart, ShareClass};
 use octavo_arbiter::{Activity, Lease, Terms};
-use octavo_fake_gpu::contexts::{ContextId, Contexts};
+use octavo_fake_gpu::contexts::{ContextId, Contexts, SLICE, SWITCH};
 
 use crate::decide::Decide;
 
@@ -13,9 +13,6 @@ pub(crate) const MICROSECOND: u64 = 1_000;
 pub(crate) const MILLISECOND: u64 = 1_000_000;
 pub(crate) const SECOND: u64 = 1_000_000_000;
 
-/// A slice of the driver's own time slicing, and what a change between contexts takes.
-const SLICE: u64 = 2 * MILLISECOND;
-const SWITCH: u64 = 160 * MICROSECOND;
 /// From the end of a decision until a tenant's threads see it, and from a tenant's word until the decision.
 const DELAY: u64 = 50 * MICROSECOND;
 /// Launches that CUDA itself lets a stream have in flight.

@@ -133,6 +133,9 @@ impl Stream {
             let step = if process.is_virtual() { MAX_QUEUED_LAUNCHES / 2 } else { 0 };
             device.wait(self.ring[(place + step) % MAX_QUEUED_LAUNCHES])?;
         }
+        if let Some(mark) = process.mark_before_room() {
+            device.wait(mark)?;
+        }
         let mark = process.submit(nanos);
         self.ring[place] = mark;
         self.launches = self.launches.wrapping_add(1);
