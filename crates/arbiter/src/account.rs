@@ -3,6 +3,7 @@
 use octavo_api::config::ComputePart;
 
 use crate::MILLISECOND;
+use crate::gangs::Seat;
 use crate::settings::Settings;
 use crate::terms::{Terms, part_of, scale};
 
@@ -44,8 +45,8 @@ pub struct ShareTime {
 pub(crate) enum Phase {
     /// It has no lease and runs nothing.
     Stopped,
-    /// It has the lease since then.
-    Holding { since: u64 },
+    /// It has the lease since then. If the turn began while a gang waits for the GPU, it may end before its quantum is over.
+    Holding { since: u64, is_filler: bool },
     /// Its lease ended then, and it may still run.
     Draining { since: u64 },
 }
@@ -91,6 +92,8 @@ pub(crate) struct Account {
     unmeasured: (u64, u64),
     /// Whether it may launch without a cap.
     pub(crate) is_free: bool,
+    /// Its place in a gang, if it is in one that is at work.
+    pub(crate) seat: Option<Seat>,
     time: ShareTime,
 }
 
@@ -113,6 +116,7 @@ impl Account {
             mean_launch: 0,
             unmeasured: (0, 0),
             is_free: false,
+            seat: None,
             time: ShareTime::default(),
         }
     }
@@ -179,7 +183,7 @@ impl Account {
 
     /// How long it has held its turn, waited, and run nothing, as a process does that is stopped while it waits.
     pub(crate) fn stalled(&self, now: u64) -> u64 {
-        let Phase::Holding { since } = self.phase else { return 0 };
+        let Phase::Holding { since, .. } = self.phase else { return 0 };
         if self.is_free || self.activity.running > 0 || !self.activity.is_waiting {
             return 0;
         }
@@ -212,8 +216,13 @@ impl Account {
         ShareTime { debt: self.balance.min(0).unsigned_abs(), waiting, ..self.time }
     }
 
-    pub(crate) fn begin_turn(&mut self, now: u64) {
-        self.phase = Phase::Holding { since: now };
+    pub(crate) fn end_turn(&mut self, now: u64) {
+        self.phase = Phase::Draining { since: now };
+        self.is_free = false;
+    }
+
+    pub(crate) fn begin_turn(&mut self, now: u64, is_filler: bool) {
+        self.phase = Phase::Holding { since: now, is_filler };
         self.waits_since = None;
         self.time.turns += 1;
     }

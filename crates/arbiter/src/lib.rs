@@ -20,6 +20,8 @@
 //! account   balance, allowance and activity of one share
 //! charge    who pays for a time that has passed, and what became due in it
 //! turn      which share is next, and when a turn ends
+//! node      the arbiters of a node's GPUs
+//! gangs     shares of one claim on several GPUs, which have their turns together
 //! ```
 //!
 //! All times are in nanoseconds.
@@ -28,6 +30,8 @@
 
 mod account;
 mod charge;
+mod gangs;
+mod node;
 mod settings;
 mod terms;
 mod turn;
@@ -35,6 +39,7 @@ mod turn;
 use std::collections::BTreeMap;
 
 pub use account::{Activity, ShareTime};
+pub use node::{Node, NodeShare};
 pub use octavo_guard_abi::lease_page::Lease;
 pub use settings::Settings;
 pub use terms::Terms;
@@ -51,12 +56,14 @@ pub struct Arbiter<K> {
     shares: BTreeMap<K, Account>,
     /// When time was last charged.
     now: u64,
+    /// Whether a gang waits for this GPU.
+    is_wanted: bool,
 }
 
 impl<K: Ord + Clone> Arbiter<K> {
     /// An arbiter without shares, at a point in time.
     pub fn new(settings: Settings, now: u64) -> Self {
-        Self { settings, shares: BTreeMap::new(), now }
+        Self { settings, shares: BTreeMap::new(), now, is_wanted: false }
     }
 
     /// Takes the shares that there are now. A share that is known keeps its balance and its lease.
@@ -74,16 +81,21 @@ impl<K: Ord + Clone> Arbiter<K> {
     ///
     /// A step is due at once when a share begins to wait, has drained, or loses a process.
     pub fn step(&mut self, now: u64, activity: impl Fn(&K) -> Activity) -> Option<u64> {
+        self.observe(now, activity);
+        self.end_turns();
+        self.begin_turn();
+        self.set_freedom();
+        self.next_step()
+    }
+
+    /// Takes what each share does now, and charges the time since the last step.
+    fn observe(&mut self, now: u64, activity: impl Fn(&K) -> Activity) {
         let now = now.max(self.now);
         for (key, account) in &mut self.shares {
             account.observe(now, activity(key));
         }
         self.charge(now - self.now);
         self.now = now;
-        self.end_turns();
-        self.begin_turn();
-        self.set_freedom();
-        self.next_step()
     }
 
     /// The lease of a share; none if the share is unknown.

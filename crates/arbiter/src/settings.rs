@@ -27,6 +27,8 @@ pub struct Settings {
     pub queue: u64,
     /// The same while a share of the GPU is latency-critical.
     pub latency_critical_queue: u64,
+    /// How long GPUs that were cleared for a gang are kept for it while the last of them are not clear yet.
+    pub gang_deadline: u64,
     /// Interval of steps while shares wait for each other.
     pub interval: u64,
 }
@@ -43,6 +45,7 @@ impl Default for Settings {
             alone_after: 1_000 * MILLISECOND,
             queue: 4 * MILLISECOND,
             latency_critical_queue: 2 * MILLISECOND,
+            gang_deadline: 6 * MILLISECOND,
             interval: MILLISECOND,
         }
     }

@@ -7,19 +7,33 @@ use octavo_guard_abi::lease_page::Lease;
 
 use crate::Arbiter;
 use crate::account::{Account, Phase};
+use crate::gangs::Seat;
 
 /// Which shares go first, whatever the balances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Rank {
+pub(crate) enum Rank {
+    /// A member of a gang that waits for its other GPUs.
+    Filler,
     /// Only uses time that others leave.
     BestEffort,
     /// By balance.
     Normal,
     /// Latency-critical, and within what is due to it.
     Urgent,
+    /// A member of a gang that has its turn.
+    Gang,
 }
 
 fn rank(account: &Account) -> Rank {
+    match account.seat {
+        None => own_rank(account),
+        Some(Seat::Waits | Seat::Awaited | Seat::Called) => Rank::Filler,
+        Some(Seat::Has) => Rank::Gang,
+    }
+}
+
+/// The rank without regard to a gang.
+pub(crate) fn own_rank(account: &Account) -> Rank {
     match account.terms.class {
         ShareClass::BestEffort => Rank::BestEffort,
         ShareClass::LatencyCritical if account.is_urgent => Rank::Urgent,
@@ -27,12 +41,12 @@ fn rank(account: &Account) -> Rank {
     }
 }
 
-fn waits(account: &Account) -> bool {
+pub(crate) fn waits(account: &Account) -> bool {
     account.activity.is_waiting && account.activity.processes > 0
 }
 
 /// Compares by balance, measured by weight: `Greater` goes first.
-fn by_balance(one: &Account, other: &Account) -> Ordering {
+pub(crate) fn by_balance(one: &Account, other: &Account) -> Ordering {
     let measure = |account: &Account, by: &Account| {
         i128::from(account.balance) * i128::from(by.terms.weight())
     };
@@ -50,6 +64,7 @@ impl<K: Ord + Clone> Arbiter<K> {
     /// Ends drains that are over, and turns that others may follow.
     pub(crate) fn end_turns(&mut self) {
         let now = self.now;
+        let has_room_for_filler = self.has_room_for_filler();
         for account in self.shares.values_mut() {
             let is_dead = account.activity.processes == 0;
             let is_drained = account.activity.is_drained && account.activity.running == 0;
@@ -62,14 +77,28 @@ impl<K: Ord + Clone> Arbiter<K> {
                 Phase::Holding { .. } if account.is_throttled || is_unused => {
                     account.phase = Phase::Draining { since: now };
                 }
+                Phase::Holding { .. }
+                    if matches!(account.seat, Some(Seat::Waits | Seat::Awaited))
+                        && !has_room_for_filler =>
+                {
+                    account.end_turn(now);
+                }
                 _ => {}
             }
+        }
+        if self.is_called() {
+            let others =
+                self.shares.values_mut().filter(|account| account.seat != Some(Seat::Called));
+            for account in others.filter(|account| account.is_holding()) {
+                account.end_turn(now);
+            }
+            return;
         }
         let next = self.best().cloned();
         let Some(next) = next.and_then(|key| self.shares.get(&key)).cloned() else { return };
         let settings = self.settings;
         for account in self.shares.values_mut() {
-            let Phase::Holding { since } = account.phase else { continue };
+            let Phase::Holding { since, .. } = account.phase else { continue };
             let quiet = account.quiet(now);
             let stalled = account.stalled(now);
             if stalled >= settings.quantum(&account.terms) {
@@ -81,6 +110,8 @@ impl<K: Ord + Clone> Arbiter<K> {
             let has_had_turn = now.saturating_sub(since) >= settings.quantum(&account.terms);
             let ends = match rank(&next).cmp(&rank(account)) {
                 Ordering::Greater => true,
+                // A gang has its turn on all its GPUs, or on none. Only what it does not use is given away.
+                _ if account.seat == Some(Seat::Has) => quiet >= settings.best_effort_after,
                 Ordering::Equal => {
                     account.is_free
                         || quiet >= settings.idle_after
@@ -92,8 +123,7 @@ impl<K: Ord + Clone> Arbiter<K> {
                 Ordering::Less => quiet >= settings.idle_after,
             };
             if ends {
-                account.phase = Phase::Draining { since: now };
-                account.is_free = false;
+                account.end_turn(now);
             }
         }
     }
@@ -101,9 +131,29 @@ impl<K: Ord + Clone> Arbiter<K> {
     /// Begins the next turn if no share has one. A share that drains for longer than two quanta of the next one no longer
     /// stands in its way: both run, and the late one pays.
     pub(crate) fn begin_turn(&mut self) {
+        if self.is_called() {
+            return;
+        }
         let Some(next) = self.best().cloned() else { return };
         let Some(terms) = self.shares.get(&next).map(|account| account.terms) else { return };
         let (class, grace) = (terms.class, 2 * self.settings.quantum(&terms));
+        let is_holding = self.shares.values().any(Account::is_holding);
+        if is_holding || !self.is_clear_for(&next, grace) || !self.leaves_time_for(class) {
+            return;
+        }
+        let is_filler = self.is_wanted;
+        if let Some(account) = self.shares.get_mut(&next) {
+            account.begin_turn(self.now, is_filler);
+        }
+    }
+
+    /// Whether the GPU is cleared for a gang that will have its turn.
+    fn is_called(&self) -> bool {
+        self.shares.values().any(|account| account.seat == Some(Seat::Called))
+    }
+
+    /// Whether no other share stands in the way of a turn. One that drains does so for a time.
+    pub(crate) fn is_clear_for(&self, key: &K, grace: u64) -> bool {
         let is_in_the_way = |account: &Account| match account.phase {
             Phase::Stopped => false,
             Phase::Holding { .. } => true,
@@ -111,30 +161,40 @@ impl<K: Ord + Clone> Arbiter<K> {
                 account.activity.running > 0 && !account.is_late(self.now, grace)
             }
         };
-        if self.shares.values().any(is_in_the_way) {
-            return;
-        }
-        let is_best_effort = class == ShareClass::BestEffort;
-        if is_best_effort && self.now - self.others_rest_since() < self.settings.best_effort_after {
-            return;
-        }
-        if let Some(account) = self.shares.get_mut(&next) {
-            account.begin_turn(self.now);
-        }
+        !self.shares.iter().any(|(other, account)| other != key && is_in_the_way(account))
     }
 
-    /// When a share that is not best-effort was last active; 0 if never.
-    fn others_rest_since(&self) -> u64 {
-        let others = self.shares.values().filter(|a| a.terms.class != ShareClass::BestEffort);
-        others.filter_map(|account| account.last_active).max().unwrap_or(0)
+    /// Whether others have had nothing to do for long enough, if the class is best-effort. What a gang cannot use now is
+    /// time that it leaves.
+    pub(crate) fn leaves_time_for(&self, class: ShareClass) -> bool {
+        if class != ShareClass::BestEffort {
+            return true;
+        }
+        let others = self.shares.values().filter(|account| {
+            let waits = matches!(account.seat, Some(Seat::Waits | Seat::Awaited));
+            account.terms.class != ShareClass::BestEffort && !waits
+        });
+        let last = others.filter_map(|account| account.last_active).max().unwrap_or(0);
+        self.now - last >= self.settings.best_effort_after
     }
 
     /// Whether a share would begin a turn if it could. A late one may have the next turn, too: it has paid, and what keeps
-    /// it may be only one of its processes.
-    fn is_candidate(&self, account: &Account) -> bool {
+    /// it may be only one of its processes. It may not while a gang waits for it to drain.
+    pub(crate) fn is_candidate(&self, account: &Account) -> bool {
         let grace = 2 * self.settings.quantum(&account.terms);
-        let is_ready = account.phase == Phase::Stopped || account.is_late(self.now, grace);
-        is_ready && waits(account) && !account.is_throttled
+        let is_late = account.is_late(self.now, grace) && !self.is_wanted;
+        let is_ready = account.phase == Phase::Stopped || is_late;
+        let may_begin = rank(account) != Rank::Filler || self.has_room_for_filler();
+        is_ready && may_begin && waits(account) && !account.is_throttled
+    }
+
+    /// Whether no share but members of gangs that wait, and one such member at most, has wanted the GPU for a while. Then the member
+    /// may go on without its gang. Its kernels may spin until the gang's turn, so none may stand in another share's way.
+    fn has_room_for_filler(&self) -> bool {
+        let is_recent = |account: &&Account| {
+            account.quiet(self.now) < self.settings.alone_after || account.activity.running > 0
+        };
+        self.shares.values().filter(is_recent).count() <= 1
     }
 
     /// The share that would have the next turn. Of equal ones the first by name.
@@ -182,7 +242,8 @@ impl<K: Ord + Clone> Arbiter<K> {
 
     pub(crate) fn lease_of(&self, account: &Account) -> Lease {
         if !account.is_holding() {
-            return Lease::None;
+            let is_awaited = account.seat == Some(Seat::Awaited);
+            return if is_awaited { Lease::Capped(1) } else { Lease::None };
         }
         if account.is_free {
             return Lease::Free;

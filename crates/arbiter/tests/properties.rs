@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use octavo_api::config::{ComputePart, ShareClass};
-use octavo_arbiter::{Activity, Arbiter, Lease, Settings, Terms};
+use octavo_arbiter::{Activity, Arbiter, Lease, Node, NodeShare, Settings, Terms};
 use proptest::prelude::*;
 
 fn terms() -> impl Strategy<Value = Terms> {
@@ -85,6 +85,56 @@ proptest! {
     ) {
         let seen = run(&shares, &steps);
         prop_assert_eq!(run(&shares, &steps), seen, "the same calls give the same leases");
+    }
+}
+
+proptest! {
+    /// Two claims on three GPUs, and a single share of each GPU.
+    #[test]
+    fn one_share_of_a_gpu_has_a_lease_whatever_gangs_there_are(
+        terms in proptest::collection::vec(terms(), 7),
+        members in proptest::collection::vec(0..3_u8, 4),
+        steps in proptest::collection::vec(
+            (0..30_000_000_u64, proptest::collection::btree_map(0..7_u8, activity(), 0..7)),
+            1..60,
+        ),
+    ) {
+        let gpu_of = |name: u8| members.get(usize::from(name)).copied().unwrap_or(name.wrapping_sub(4));
+        let shares: Vec<NodeShare<u8, u8>> = (0..7_u8)
+            .map(|name| NodeShare {
+                gpu: gpu_of(name),
+                name,
+                terms: terms[usize::from(name)],
+                claim: (name < 4).then_some(name / 2),
+            })
+            .collect();
+        let run = || {
+            let mut node = Node::new(Settings::default());
+            node.set_shares(0, shares.clone());
+            let (mut now, mut seen, mut activities) = (0, Vec::new(), BTreeMap::new());
+            for (passes, changes) in &steps {
+                now += passes;
+                activities.extend(changes.iter().map(|(key, activity)| (*key, *activity)));
+                node.look_at_all(now);
+                let of = |key: &u8| activities.get(key).copied().unwrap_or_default();
+                node.step(now, of);
+                let leases: Vec<Lease> = (0..7).map(|name| node.lease(&name)).collect();
+                for gpu in 0..3 {
+                    // One launch at a time is what other GPUs wait for.
+                    let holders = (0..7_u8).zip(&leases).filter(|(name, lease)| {
+                        gpu_of(*name) == gpu && !matches!(lease, Lease::None | Lease::Capped(1))
+                    });
+                    assert!(holders.count() <= 1, "{leases:?}");
+                }
+                let waits = (0..7_u8).zip(&leases).any(|(name, lease)| {
+                    of(&name).is_waiting && of(&name).processes > 0 && *lease == Lease::None
+                });
+                assert!(!waits || node.due().is_some_and(|due| due > now), "no step is due");
+                seen.push((leases, node.due()));
+            }
+            seen
+        };
+        prop_assert_eq!(run(), run(), "the same calls give the same leases");
     }
 }
 

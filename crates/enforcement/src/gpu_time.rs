@@ -1,7 +1,7 @@
 //! Gives the processes of shares leases of GPU time. The design is in `docs/design/gpu-time.md`.
 //!
 //! ```text
-//! guard's connection --join--> GpuTime --commands--> thread: arbiter of each GPU
+//! guard's connection --join--> GpuTime --commands--> thread: arbiters of the node
 //!                                                       |  reads activity, sets leases
 //!                                                       v
 //!                                          lease page of each process
@@ -46,6 +46,8 @@ pub(crate) struct TimedShare {
     pub(crate) gpu: String,
     /// What it asks for.
     pub(crate) terms: Terms,
+    /// UID of its claim, if it has one. The shares of one claim on several GPUs have their leases together.
+    pub(crate) claim: Option<String>,
 }
 
 impl TimedShare {
@@ -56,7 +58,8 @@ impl TimedShare {
         let limit = share.compute_limit.map(ComputePart);
         let quantum = share.quantum_ms.map(|quantum| u64::from(quantum) * MILLISECOND);
         let terms = Terms { request, limit, class: share.class, quantum };
-        Self { name: name.into_owned(), gpu: share.gpu_uuid.clone(), terms }
+        let claim = Some(share.claim.uid.clone());
+        Self { name: name.into_owned(), gpu: share.gpu_uuid.clone(), terms, claim }
     }
 }
 

@@ -8,6 +8,8 @@
 
 mod decide;
 mod faults;
+mod gangs;
 mod latency;
 mod machine;
+mod node;
 mod shares;

@@ -26,7 +26,12 @@ struct Guard {
 fn share(name: &str, gpu: &str, percent: u32) -> TimedShare {
     let request = ComputePart(percent * 1_000);
     let terms = Terms { request, limit: None, class: ShareClass::Normal, quantum: None };
-    TimedShare { name: name.to_owned(), gpu: gpu.to_owned(), terms }
+    TimedShare { name: name.to_owned(), gpu: gpu.to_owned(), terms, claim: None }
+}
+
+/// A share of a claim with shares on several GPUs.
+fn member(name: &str, gpu: &str, claim: &str) -> TimedShare {
+    TimedShare { claim: Some(claim.to_owned()), ..share(name, gpu, 50) }
 }
 
 fn start(shares: Vec<TimedShare>) -> Arc<GpuTime> {
@@ -152,6 +157,45 @@ fn gpus_do_not_wait_for_each_other() {
     a.begins();
     b.begins();
     assert!(a.may_launch());
+}
+
+#[test]
+fn the_shares_of_one_claim_have_their_leases_together() {
+    let shares = vec![
+        member("one-0", "GPU-1", "one"),
+        member("one-1", "GPU-2", "one"),
+        member("other-0", "GPU-1", "other"),
+        member("other-1", "GPU-2", "other"),
+    ];
+    let gpu_time = start(shares);
+    let join = |share| Guard::of_this_process(&gpu_time, share);
+    let mut one = [join("one-0"), join("one-1")];
+    let mut other = [join("other-0"), join("other-1")];
+    for guard in one.iter_mut().chain(&mut other) {
+        guard.begins();
+        guard.waits(true);
+        guard.drains();
+    }
+    let (mut last, mut turns) = (None, 0);
+    eventually("turns of both", || {
+        let has = |guards: &[Guard; 2]| guards.iter().filter(|guard| guard.may_launch()).count();
+        let now = match (has(&one), has(&other)) {
+            (2, 0) => Some(0),
+            (0, 2) => Some(1),
+            // Their leases are read one after the other.
+            _ => None,
+        };
+        if now.is_some() && now != last {
+            turns += 1;
+            last = now;
+        }
+        let holders = if now == Some(0) { &mut one } else { &mut other };
+        for guard in holders.iter_mut().filter(|_| now.is_some()) {
+            guard.launches();
+            guard.drains();
+        }
+        turns > 4
+    });
 }
 
 #[test]

@@ -90,7 +90,8 @@ impl ShareTimeRequest {
         let (request, limit) = (ComputePart(self.request), self.limit.map(ComputePart));
         let name = self.folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let terms = Terms { request, limit, class: self.class, quantum: None };
-        TimedShare { name, gpu: self.gpu.clone(), terms }
+        // A command has a share of one GPU.
+        TimedShare { name, gpu: self.gpu.clone(), terms, claim: None }
     }
 }
 
