@@ -38,6 +38,7 @@ mod rolling;
 mod scheduler;
 mod scheduler_faults;
 mod scheduler_rules;
+mod share_settings;
 mod shares;
 mod static_mig;
 mod testbed;
