@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 
-use octavo_fake_gpu::{Clock, FakeGpu, ProcessHandle};
+use octavo_fake_gpu::{Clock, FakeGpu, ProcessHandle, RemoteProcess};
 use octavo_machine::Gpu;
 
 use crate::code::{CallResult, Code};
@@ -107,6 +107,14 @@ impl Device {
         } else {
             Err(Code::UNKNOWN)
         }
+    }
+
+    /// Waits until the work that a process has submitted by now is done; fails if the GPU is lost meanwhile.
+    pub(crate) fn wait_for(&self, owner: RemoteProcess) -> CallResult {
+        let (driver, process) = (library::driver()?, self.process_handle()?);
+        let Some(mark) = process.submitted_by(owner) else { return Ok(()) };
+        let mut is_cancelled = || driver.state.is_lost(self.index);
+        if process.wait_for(owner, mark, &mut is_cancelled) { Ok(()) } else { Err(Code::UNKNOWN) }
     }
 
     /// Records that a pool may have memory to free at the next synchronisation.

@@ -62,6 +62,7 @@ pub(crate) mod graph_nodes;
 pub(crate) mod ipc;
 pub(crate) mod launch;
 pub(crate) mod lifecycle;
+pub(crate) mod logs;
 pub(crate) mod memory;
 pub(crate) mod module;
 pub(crate) mod pool;

@@ -38,7 +38,7 @@ struct FunctionVersion {
 }
 
 /// All functions, by subject.
-const LISTS: [&[Export]; 32] = [
+const LISTS: [&[Export]; 33] = [
     exports::arrays::CALLS,
     exports::checkpoint::CALLS,
     exports::context::CALLS,
@@ -60,6 +60,7 @@ const LISTS: [&[Export]; 32] = [
     exports::launch::OLD,
     exports::lifecycle::BARE,
     exports::lifecycle::CALLS,
+    exports::logs::CALLS,
     exports::memory::HOT,
     exports::memory::CALLS,
     exports::memory::STREAM,
@@ -75,7 +76,7 @@ const LISTS: [&[Export]; 32] = [
 
 /// Functions that are newer than their version number tells: otherwise 1 is as old as CUDA, and 2
 /// as CUDA 3.2.
-const SINCE: [(&str, i32); 89] = [
+const SINCE: [(&str, i32); 94] = [
     ("cuArrayGetMemoryRequirements", 11060),
     ("cuCheckpointProcessCheckpoint", 12080),
     ("cuCheckpointProcessGetRestoreThreadId", 12080),
@@ -130,6 +131,11 @@ const SINCE: [(&str, i32); 89] = [
     ("cuLibraryGetModule", 12000),
     ("cuLibraryLoadData", 12000),
     ("cuLibraryUnload", 12000),
+    ("cuLogsCurrent", 12090),
+    ("cuLogsDumpToFile", 12090),
+    ("cuLogsDumpToMemory", 12090),
+    ("cuLogsRegisterCallback", 12090),
+    ("cuLogsUnregisterCallback", 12090),
     ("cuMemAddressReserve", 10020),
     ("cuMemAdvise_v2", 12020),
     ("cuMemAllocAsync", 11020),

@@ -31,6 +31,7 @@ pub(crate) enum HandleKind {
     Array,
     Mipmap,
     Memory,
+    Log,
 }
 
 /// All objects of one kind.

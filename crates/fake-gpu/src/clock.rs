@@ -42,7 +42,7 @@ impl ProcessHandle {
         let now = self.now();
         locked.advance(now);
         push();
-        let served = locked.begin(now);
+        let served = locked.begin(now, self.slot_index());
         // The earliest end is now plus the work that is left, if no other process had any. Later submissions move it on.
         *busy_from = now.wrapping_sub(slot.done.load(Relaxed) + served);
         mark
@@ -66,7 +66,11 @@ impl ProcessHandle {
     /// Whether the work up to `mark` is done. If not, a virtual clock advances by a microsecond, so
     /// that time passes in a polling loop.
     pub fn poll_done(&self, mark: u64) -> bool {
-        if self.is_known_done(mark) {
+        self.poll_done_in(self.slot_index(), mark)
+    }
+
+    pub(crate) fn poll_done_in(&self, slot: usize, mark: u64) -> bool {
+        if self.is_done_in(slot, mark) {
             return true;
         }
         let locked = self.lock();
@@ -75,17 +79,30 @@ impl ProcessHandle {
         }
         locked.advance(self.now());
         drop(locked);
-        self.is_known_done(mark)
+        self.is_done_in(slot, mark)
+    }
+
+    fn is_done_in(&self, slot: usize, mark: u64) -> bool {
+        self.map().slots[slot].done.load(Acquire) >= mark
     }
 
     /// Waits until the work up to `mark` is done or `is_cancelled` returns true; it is called every
     /// few milliseconds. Returns whether the work is done.
     pub fn wait(&self, mark: u64, is_cancelled: &mut dyn FnMut() -> bool) -> bool {
+        self.wait_in(self.slot_index(), mark, is_cancelled)
+    }
+
+    pub(crate) fn wait_in(
+        &self,
+        slot: usize,
+        mark: u64,
+        is_cancelled: &mut dyn FnMut() -> bool,
+    ) -> bool {
         loop {
-            if self.is_known_done(mark) {
+            if self.is_done_in(slot, mark) {
                 return true;
             }
-            let left = self.advance_for(mark);
+            let left = self.advance_for(slot, mark);
             if left.is_zero() {
                 continue;
             }
@@ -106,19 +123,18 @@ impl ProcessHandle {
 
     /// Accounts for finished work. Returns how long the work up to `mark` takes at least; zero if
     /// the clock has moved to its end.
-    fn advance_for(&self, mark: u64) -> Duration {
+    fn advance_for(&self, slot: usize, mark: u64) -> Duration {
         let locked = self.lock();
-        let left = || mark.saturating_sub(self.slot().done.load(Relaxed));
+        let left = || mark.saturating_sub(self.map().slots[slot].done.load(Relaxed));
         match self.clock() {
             Clock::Virtual if left() >= ENDLESS / 2 => MAX_SLEEP,
-            Clock::Virtual => {
-                locked.advance_to_mark(mark);
-                Duration::ZERO
-            }
+            Clock::Virtual if locked.advance_to_mark(slot, mark) => Duration::ZERO,
+            // The other process has ended.
+            Clock::Virtual => MAX_SLEEP,
             Clock::Host => {
                 let now = wall_clock();
                 locked.advance(now);
-                let served = locked.begin(now);
+                let served = locked.begin(now, slot);
                 Duration::from_nanos(left().saturating_sub(served))
             }
         }
@@ -133,27 +149,28 @@ impl Locked<'_> {
         self.store(&turns, to);
     }
 
-    /// Moves the virtual clock to the end of this process's work up to `mark`.
-    fn advance_to_mark(&self, mark: u64) {
+    /// Moves the virtual clock to the end of a process's work up to `mark`. Returns false if it is not to be reached.
+    fn advance_to_mark(&self, slot: usize, mark: u64) -> bool {
         let (mut turns, mut queues) = self.turns();
         let mut at = self.0.map().header.served_until.load(Relaxed);
-        while !self.0.is_known_done(mark) {
+        while !self.0.is_done_in(slot, mark) {
             let Some(ended) = turns.step(&mut queues) else { break };
             at = ended;
         }
         self.store(&turns, at);
         self.move_clock(at);
+        self.0.is_done_in(slot, mark)
     }
 
     fn move_clock(&self, to: u64) {
         self.0.map().header.now.fetch_max(to, AcqRel);
     }
 
-    /// Begins work if the GPU is idle. Returns for how long the first kernel of this process has run.
-    fn begin(&self, now: u64) -> u64 {
+    /// Begins work if the GPU is idle. Returns for how long the first kernel of a process has run.
+    fn begin(&self, now: u64, slot: usize) -> u64 {
         let (turns, queues) = self.turns();
         self.store(&turns, now);
-        let own = turns.running.filter(|running| running.context == self.0.slot_index());
+        let own = turns.running.filter(|running| running.context == slot);
         own.map_or(0, |running| {
             let first = queues.first(running.context).unwrap_or(0);
             first.saturating_sub(running.ends.saturating_sub(now))

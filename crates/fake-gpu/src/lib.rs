@@ -40,6 +40,7 @@ mod process;
 mod process_handle;
 pub mod process_socket;
 mod queue;
+mod remote;
 mod turns;
 
 pub use absence::Footprint;
@@ -49,6 +50,7 @@ pub use layout::{BLOCKS, SLOTS};
 pub use node_id::NodeId;
 pub use process::Process;
 pub use process_handle::ProcessHandle;
+pub use remote::RemoteProcess;
 
 /// Work that never ends, in nanoseconds of GPU time: longer than any other work.
 pub const ENDLESS: u64 = 1 << 60;

@@ -1,15 +1,24 @@
 //! Events: points in stream order.
 
+use octavo_fake_gpu::RemoteProcess;
+
 use crate::code::{CallResult, Code};
 use crate::context::{self, device_of};
+use crate::device::Device;
 use crate::execution::capture;
 use crate::execution::stream::{self, Default, STREAMS};
+use crate::library;
+use crate::memory::ipc::IpcHandle;
 use crate::memory::pool;
 use crate::table::{Handle, HandleKind, Table};
 
 /// An event.
 pub(crate) struct Event {
     flags: u32,
+    /// Ordinal of its device.
+    device: usize,
+    /// The process whose event it is, if it was opened by handle.
+    owner: Option<RemoteProcess>,
     recorded: Option<Recorded>,
     /// The graph into which it was captured last, and the nodes before it.
     captured: Option<(Handle, Vec<Handle>)>,
@@ -29,11 +38,67 @@ pub(crate) static EVENTS: Table<Event> = Table::new(HandleKind::Event);
 
 /// `CU_EVENT_DISABLE_TIMING`.
 const NO_TIMING: u32 = 2;
+/// `CU_EVENT_INTERPROCESS`.
+const INTERPROCESS: u32 = 4;
+
+/// First word of an event's handle.
+const MAGIC: u64 = u64::from_le_bytes(*b"OCTEVENT");
 
 /// Creates an event in the current context.
 pub(crate) fn create(flags: u32) -> Result<Handle, Code> {
-    context::current()?;
-    EVENTS.insert(Event { flags, recorded: None, captured: None })
+    let device = context::here()?.ordinal;
+    if flags & INTERPROCESS != 0 && flags & NO_TIMING == 0 {
+        return Err(Code::INVALID_VALUE);
+    }
+    EVENTS.insert(Event { flags, device, owner: None, recorded: None, captured: None })
+}
+
+/// The handle of an event for other processes.
+pub(crate) fn export(event: Handle) -> Result<IpcHandle, Code> {
+    let device = EVENTS.with(event, |event| {
+        let is_own = event.flags & INTERPROCESS != 0 && event.owner.is_none();
+        if is_own { device_of(event.device) } else { Err(Code::INVALID_VALUE) }
+    })?;
+    let [slot, pid, started] = device.process_handle()?.as_remote().to_words();
+    let mut handle = [0; 64];
+    for (place, word) in
+        handle.chunks_exact_mut(8).zip([MAGIC, device.index.into(), slot, pid, started])
+    {
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+    Ok(handle)
+}
+
+/// Opens an event of another process. It stands for all that its process has submitted by the time of each call: no less than what
+/// was recorded.
+pub(crate) fn open(handle: &IpcHandle) -> Result<Handle, Code> {
+    let mut words =
+        handle.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_le_bytes));
+    let mut next = || words.next().unwrap_or(0);
+    let (magic, index, owner) = (next(), next(), [next(), next(), next()]);
+    let devices = &library::driver()?.devices;
+    let device = devices.iter().find(|device| u64::from(device.index) == index);
+    let device = device.filter(|_| magic == MAGIC).ok_or(Code::INVALID_VALUE)?;
+    let owner = RemoteProcess::from_words(owner);
+    device.process_handle()?.submitted_by(owner).ok_or(Code::INVALID_VALUE)?;
+    let flags = INTERPROCESS | NO_TIMING;
+    let (device, owner) = (device.ordinal, Some(owner));
+    EVENTS.insert(Event { flags, device, owner, recorded: None, captured: None })
+}
+
+/// The device and the process of an event that was opened by handle and is not recorded here.
+fn owner(event: Handle) -> Result<Option<(&'static Device, RemoteProcess)>, Code> {
+    EVENTS.with(event, |event| {
+        let owner = event.owner.filter(|_| event.recorded.is_none());
+        owner.map(|owner| Ok((device_of(event.device)?, owner))).transpose()
+    })
+}
+
+/// Waits for an event of another process. Returns whether it is one.
+fn wait_for_owner(event: Handle) -> Result<bool, Code> {
+    let Some((device, owner)) = owner(event)? else { return Ok(false) };
+    device.wait_for(owner)?;
+    Ok(true)
 }
 
 /// Records an event in a stream.
@@ -67,6 +132,9 @@ pub(crate) fn wait(argument: Handle, event: Handle, default: Default) -> CallRes
         stream.refuse_capture()?;
         Ok(stream.device)
     })?;
+    if wait_for_owner(event)? {
+        return Ok(());
+    }
     match recorded {
         // Work on one GPU is done in the order of submission; work on another is awaited.
         Some(recorded) if recorded.device != device => {
@@ -78,6 +146,9 @@ pub(crate) fn wait(argument: Handle, event: Handle, default: Default) -> CallRes
 
 /// Waits until an event has completed.
 pub(crate) fn synchronize(event: Handle) -> CallResult {
+    if wait_for_owner(event)? {
+        return Ok(());
+    }
     let Some(recorded) = recorded(event)? else { return Ok(()) };
     let device = device_of(recorded.device)?;
     device.wait(recorded.mark)?;
@@ -87,6 +158,12 @@ pub(crate) fn synchronize(event: Handle) -> CallResult {
 
 /// Succeeds if an event has completed, or was never recorded.
 pub(crate) fn query(event: Handle) -> CallResult {
+    if let Some((device, owner)) = owner(event)? {
+        let process = device.process_handle()?;
+        let mark = process.submitted_by(owner);
+        let is_done = mark.is_none_or(|mark| process.poll_done_by(owner, mark));
+        return if is_done { Ok(()) } else { Err(Code::NOT_READY) };
+    }
     let Some(recorded) = recorded(event)? else { return Ok(()) };
     let poll_done = device_of(recorded.device)?.process_handle()?.poll_done(recorded.mark);
     if poll_done { Ok(()) } else { Err(Code::NOT_READY) }

@@ -4,6 +4,7 @@
 //! it. The duration of a function is derived from its name.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
@@ -15,12 +16,15 @@ use crate::memory::arena::GRANULE;
 use crate::pointers::TextIn;
 use crate::table::{Handle, HandleKind, Table};
 
-/// A module.
+/// A module, or a library.
 pub(crate) struct Module {
-    device: usize,
-    context: Handle,
+    /// The contexts that have its code, with the ordinals of their devices: one of a module, any number of a library.
+    loaded: Vec<(Handle, usize)>,
+    is_library: bool,
     /// The PTX; empty for binary images.
     text: String,
+    /// Its functions that were asked for, by name.
+    functions: BTreeMap<String, Handle>,
 }
 
 /// A function of a module.
@@ -40,14 +44,43 @@ const CODE: u64 = GRANULE;
 
 /// Loads a module into the current context.
 pub(crate) fn load(image: TextIn) -> Result<Handle, Code> {
+    insert(text_of(image)?)
+}
+
+/// Loads a library, which belongs to no context. A context has its code once it [uses](use_here) it.
+pub(crate) fn load_library(image: TextIn) -> Result<Handle, Code> {
+    let text = text_of(image)?;
+    MODULES.insert(Module {
+        loaded: Vec::new(),
+        is_library: true,
+        text,
+        functions: BTreeMap::new(),
+    })
+}
+
+/// Loads the code of a library into the current context, if it is not there; that of a module is.
+pub(crate) fn use_here(handle: Handle) -> CallResult {
+    MODULES.with(handle, |module| {
+        if !module.is_library {
+            return Ok(());
+        }
+        let (context, device) = (context::current()?, context::here()?);
+        if !module.loaded.iter().any(|(other, _)| *other == context) {
+            device.charge(CODE)?;
+            module.loaded.push((context, device.ordinal));
+        }
+        Ok(())
+    })
+}
+
+/// The text of PTX; empty for binary images.
+fn text_of(image: TextIn) -> Result<String, Code> {
     image.check()?;
     let is_text = [&b".version"[..], b"//", b"\n", b".target"];
-    let text = if is_text.iter().any(|beginning| image.begins_with(beginning)) {
-        image.read().map_err(|_| Code::INVALID_IMAGE)?.to_owned()
-    } else {
-        String::new()
-    };
-    insert(text)
+    if !is_text.iter().any(|beginning| image.begins_with(beginning)) {
+        return Ok(String::new());
+    }
+    image.read().map(str::to_owned).map_err(|_| Code::INVALID_IMAGE)
 }
 
 /// Loads a module from a file.
@@ -60,7 +93,8 @@ pub(crate) fn load_file(path: TextIn) -> Result<Handle, Code> {
 fn insert(text: String) -> Result<Handle, Code> {
     let (context, device) = (context::current()?, context::here()?);
     device.charge(CODE)?;
-    let module = Module { device: device.ordinal, context, text };
+    let loaded = vec![(context, device.ordinal)];
+    let module = Module { loaded, is_library: false, text, functions: BTreeMap::new() };
     MODULES.insert(module).inspect_err(|_| device.refund(CODE))
 }
 
@@ -86,21 +120,28 @@ pub(crate) fn nanos_of_function(handle: Handle) -> Result<u64, Code> {
 /// Unloads a module and its functions.
 pub(crate) fn unload(handle: Handle) -> CallResult {
     let module = MODULES.remove(handle)?;
-    device_of(module.device)?.refund(CODE);
-    for function in FUNCTIONS.handles() {
-        if FUNCTIONS.with(function, |function| Ok(function.module == handle)) == Ok(true) {
-            // It is removed already.
-            let _ = FUNCTIONS.remove(function);
-        }
+    for (_, device) in &module.loaded {
+        device_of(*device)?.refund(CODE);
+    }
+    for function in module.functions.into_values() {
+        FUNCTIONS.remove(function)?;
     }
     UNLOADED.fetch_add(1, AcqRel);
     Ok(())
 }
 
-/// Unloads all modules of a context.
+/// Unloads all modules of a context, and the code of libraries in it.
 pub(crate) fn unload_of(context: Handle) {
     for handle in MODULES.handles() {
-        if MODULES.with(handle, |module| Ok(module.context == context)) == Ok(true) {
+        let leave = |module: &mut Module| {
+            let place = module.loaded.iter().position(|(other, _)| *other == context);
+            if let Some(place) = place.filter(|_| module.is_library) {
+                let (_, device) = module.loaded.swap_remove(place);
+                device_of(device)?.refund(CODE);
+            }
+            Ok(place.is_some() && !module.is_library)
+        };
+        if MODULES.with(handle, leave) == Ok(true) {
             // It is unloaded already.
             let _ = unload(handle);
         }
@@ -113,20 +154,18 @@ pub(crate) fn function(handle: Handle, name: &str) -> Result<Handle, Code> {
         return Err(Code::NOT_FOUND);
     }
     MODULES.with(handle, |module| {
-        let is_there = module.text.is_empty() || names_entry(&module.text, name);
-        if is_there { Ok(()) } else { Err(Code::NOT_FOUND) }
-    })?;
-    let same = |function: &mut Function| {
-        Ok(function.module == handle && function.name.as_bytes() == name.as_bytes())
-    };
-    let known =
-        FUNCTIONS.handles().into_iter().find(|known| FUNCTIONS.with(*known, same) == Ok(true));
-    if let Some(known) = known {
-        return Ok(known);
-    }
-    let nanos = nanos_of(name)?;
-    let name = CString::new(name).map_err(|_| Code::NOT_FOUND)?;
-    FUNCTIONS.insert(Function { name, module: handle, nanos })
+        if let Some(known) = module.functions.get(name) {
+            return Ok(*known);
+        }
+        if !module.text.is_empty() && !names_entry(&module.text, name) {
+            return Err(Code::NOT_FOUND);
+        }
+        let nanos = nanos_of(name)?;
+        let c_name = CString::new(name).map_err(|_| Code::NOT_FOUND)?;
+        let function = FUNCTIONS.insert(Function { name: c_name, module: handle, nanos })?;
+        module.functions.insert(name.to_owned(), function);
+        Ok(function)
+    })
 }
 
 /// Whether PTX has an entry of that name.

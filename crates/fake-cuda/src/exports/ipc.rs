@@ -1,14 +1,15 @@
-//! IPC handles of memory.
+//! IPC handles of memory and of events.
 
 use std::ffi::c_uint;
 
-use crate::code::Code;
 use crate::context;
+use crate::execution::event;
 use crate::memory::heap::RangeKind;
 use crate::memory::ipc;
 use crate::pointers::Out;
+use crate::table::Handle;
 
-/// `CUipcMemHandle`, which is passed by value.
+/// `CUipcMemHandle` and `CUipcEventHandle`, which is passed by value.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct MemHandle {
@@ -31,10 +32,15 @@ calls! { CALLS = call;
 
     fn cuIpcCloseMemHandle(address: u64) { ipc::close(address) }
 
-    /// IPC events are not simulated.
-    fn cuIpcGetEventHandle(_handle: Out<MemHandle>, _event: usize) { Err(Code::NOT_SUPPORTED) }
+    fn cuIpcGetEventHandle(handle: Out<MemHandle>, event: Handle) {
+        handle.check()?;
+        handle.put(MemHandle { bytes: event::export(event)? })
+    }
 
-    fn cuIpcOpenEventHandle(_event: Out<usize>, _handle: MemHandle) { Err(Code::NOT_SUPPORTED) }
+    fn cuIpcOpenEventHandle(event: Out<Handle>, handle: MemHandle) {
+        event.check()?;
+        event.put(event::open(&handle.bytes)?)
+    }
 }
 
 fn open(address: Out<u64>, handle: MemHandle, _flags: c_uint) -> crate::code::CallResult {

@@ -36,7 +36,8 @@ calls! { CALLS = call;
 
     fn cuModuleUnload(handle: Handle) { module::unload(handle) }
 
-    fn cuModuleGetLoadingMode(mode: Out<c_uint>) { mode.put(1) }
+    /// Lazy, as the real driver is by default.
+    fn cuModuleGetLoadingMode(mode: Out<c_uint>) { mode.put(2) }
 
     fn cuModuleGetFunction(function: Out<Handle>, handle: Handle, name: TextIn) {
         function.check()?;
@@ -105,14 +106,15 @@ calls! { CALLS = call;
         _count: c_uint,
     ) {
         handle.check()?;
-        handle.put(module::load(image)?)
+        handle.put(module::load_library(image)?)
     }
 
     fn cuLibraryUnload(handle: Handle) { module::unload(handle) }
 
-    /// A library here is a module of the context in which it was loaded.
+    /// A library here is the module of each context that uses it.
     fn cuLibraryGetModule(module: Out<Handle>, handle: Handle) {
-        MODULES.with(handle, |_| Ok(()))?;
+        module.check()?;
+        module::use_here(handle)?;
         module.put(handle)
     }
 
@@ -122,7 +124,8 @@ calls! { CALLS = call;
     }
 
     fn cuKernelGetFunction(function: Out<Handle>, kernel: Handle) {
-        known(kernel)?;
+        function.check()?;
+        module::use_here(FUNCTIONS.with(kernel, |kernel| Ok(kernel.module))?)?;
         function.put(kernel)
     }
 

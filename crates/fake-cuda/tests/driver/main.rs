@@ -16,6 +16,7 @@ mod copies;
 mod fabric;
 mod faults;
 mod graphs;
+mod libraries;
 mod memory;
 mod names;
 mod node;

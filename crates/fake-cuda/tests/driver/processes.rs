@@ -14,7 +14,7 @@ use nvml_wrapper_sys::bindings::{NvmlLib, nvmlMemory_v2_t, nvmlProcessInfo_t};
 use octavo_fake_gpu::contexts::{SLICE, SWITCH};
 
 use crate::call;
-use crate::node::{CONTEXT, Cuda, GIB, MIB, Node, OUT_OF_MEMORY, built};
+use crate::node::{CONTEXT, Cuda, GIB, INVALID_VALUE, MIB, NOT_READY, Node, OUT_OF_MEMORY, built};
 
 /// Environment variable with the machine of another process.
 const FOLDER: &str = "OCTAVO_TEST_MACHINE";
@@ -389,5 +389,53 @@ fn opens_memory_by_handle() {
     assert_eq!(code, 0);
     assert_eq!(cuda.download(address + MIB, 9).unwrap(), b"by handle");
     assert_eq!(cuda.upload(address, b"answer"), 0);
+    say_ready_and_wait();
+}
+
+/// `CU_EVENT_DISABLE_TIMING` and `CU_EVENT_INTERPROCESS`.
+const SHARED_EVENT: u32 = 2 | 4;
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct EventHandle([u8; 64]);
+
+#[test]
+fn an_event_of_another_process_stands_for_its_work() {
+    let node = Node::new("t4");
+    let cuda = node.ready();
+    let other = Other::start(&node, "shares_an_event");
+    let handle =
+        EventHandle(fs::read(node.folder.path().join("event")).unwrap().try_into().unwrap());
+    let mut event = 0_usize;
+    let open = |event: &mut usize, handle| call!(cuda, cuIpcOpenEventHandle(&raw mut *event => *mut usize, handle => EventHandle));
+    assert_eq!(open(&mut event, handle), 0);
+    assert_eq!(call!(cuda, cuEventQuery(event => usize)), NOT_READY);
+    assert_eq!(call!(cuda, cuStreamWaitEvent(0 => usize, event => usize, 0 => u32)), 0);
+    assert_eq!(call!(cuda, cuEventQuery(event => usize)), 0);
+    assert_eq!(call!(cuda, cuEventSynchronize(event => usize)), 0);
+    other.finish();
+    assert_eq!(call!(cuda, cuEventSynchronize(event => usize)), 0, "its work ended with it");
+    assert_eq!(open(&mut event, handle), INVALID_VALUE, "it is gone");
+    assert_eq!(open(&mut event, EventHandle([0; 64])), INVALID_VALUE);
+}
+
+#[test]
+fn shares_an_event() {
+    let Some(machine) = machine() else { return };
+    let cuda = Cuda::load(&machine);
+    assert_eq!(call!(cuda, cuInit(0 => u32)), 0);
+    cuda.context(0);
+    let kernel = cuda.kernel("long");
+    let (mut event, mut plain) = (0_usize, 0_usize);
+    let create = |event: &mut usize, flags| call!(cuda, cuEventCreate(&raw mut *event => *mut usize, flags => u32));
+    assert_eq!(create(&mut plain, 4), INVALID_VALUE, "it must have no time");
+    assert_eq!((create(&mut plain, 0), create(&mut event, SHARED_EVENT)), (0, 0));
+    assert_eq!(cuda.launch(kernel, 0), 0);
+    assert_eq!(call!(cuda, cuEventRecord(event => usize, 0 => usize)), 0);
+    let mut handle = [0_u8; 64];
+    let export = |event: usize, handle: &mut [u8; 64]| call!(cuda, cuIpcGetEventHandle(handle.as_mut_ptr() => *mut u8, event => usize));
+    assert_eq!(export(plain, &mut handle), INVALID_VALUE);
+    assert_eq!(export(event, &mut handle), 0);
+    fs::write(machine.join("event"), handle).unwrap();
     say_ready_and_wait();
 }
