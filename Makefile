@@ -17,7 +17,7 @@ step = @printf '\n\033[1m==> %s\033[0m\n' "$(1)"
 
 # One cargo, one target folder: steps side by side would only wait for one another.
 .NOTPARALLEL:
-.PHONY: help demo programs build test vm mpi upgrade kubelets nvidia bench fmt lint unit doc tidy deny clean require
+.PHONY: help demo programs build test vm mpi upgrade kubelets nvidia frameworks bench fmt lint unit doc tidy deny clean require
 
 help: ## List the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -81,6 +81,16 @@ nvidia: require ## Run NVIDIA's own device plugin and feature discovery against 
 	@mkdir -p $(CACHE)/nvidia
 	@cd lab/nvidia && CGO_ENABLED=1 GOWORK=off go build $(GO_FLAGS) -ldflags '-s -w -extldflags=-Wl,-z,lazy' -o $(CACHE)/nvidia/ tool
 	@OCTAVO_TEST_NVIDIA_PROGRAMS=$(CACHE)/nvidia cargo test --workspace --locked --test e2e -- --nocapture nvidia_programs::
+
+frameworks: require ## Run PyTorch and CUDA's Python bindings behind the guard (6 GB of packages once, then 2 minutes)
+	$(call step,Python's environments)
+	@for version in cuda12 cuda13; do \
+	  folder=$(CACHE)/frameworks/$$version; \
+	  [ -x $$folder/bin/python ] || python3 -m venv $$folder; \
+	  $$folder/bin/python -m pip install --quiet --disable-pip-version-check --requirement lab/frameworks/$$version.txt || exit 1; \
+	done
+	$(call step,frameworks behind the guard)
+	@OCTAVO_TEST_FRAMEWORKS=$(CACHE)/frameworks cargo test --locked --package octavo-guard --test charges -- --nocapture frameworks::
 
 bench: build ## Run every benchmark and print its figures
 	@cargo xtask bench all

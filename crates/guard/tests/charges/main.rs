@@ -54,6 +54,7 @@ mod exported;
 mod exported_pools;
 mod fabric;
 mod faults;
+mod frameworks;
 mod freed;
 mod graphs;
 mod leases;
