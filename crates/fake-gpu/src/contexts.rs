@@ -1,4 +1,4 @@
-//! Contexts of one GPU in memory, in virtual time. They take turns as [`crate::turns`] says.
+//! Contexts of one GPU in memory, in virtual time. They take turns as `turns.rs` says.
 
 use std::collections::VecDeque;
 
