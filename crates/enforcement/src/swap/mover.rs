@@ -213,14 +213,8 @@ fn move_out(
 /// Moves the recorded processes of a share back, children first.
 fn move_back(checkpoints: &Checkpoints, proc: &Proc, folder: &Path) -> Result<(), MoveError> {
     let processes = Record::read(folder).map(|record| record.processes).unwrap_or_default();
-    for process in processes.into_iter().rev().map(Process::from) {
-        // Another process may have its number by now.
-        let is_there =
-            proc.stat(process.pid).is_ok_and(|stat| stat.start_time == process.start_time);
-        if !is_there {
-            continue;
-        }
-        bring_back(checkpoints, process).map_err(MoveError::Refused)?;
+    for process in processes.into_iter().rev().filter(|process| process.is_there(proc)) {
+        bring_back(checkpoints, process.into()).map_err(MoveError::Refused)?;
         failpoint::hit("swap.in");
     }
     remove_record(folder).map_err(MoveError::Remove)

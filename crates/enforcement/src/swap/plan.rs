@@ -198,6 +198,8 @@ impl GpuMemory {
         let mut moves = Vec::new();
         let mut has_pending = false;
         let is_lent = self.has_borrowers(shares);
+        let leaving = |account: &Account| matches!(account.place, Place::Leaving { .. });
+        let is_leaving = self.accounts.values().any(leaving);
         let wants = self.wants(now, shares, grants);
         self.is_short = false;
         for want in &wants {
@@ -209,6 +211,7 @@ impl GpuMemory {
             }
             // Where no borrower can be moved, a share within its request has all that is free.
             let lends = want.rank != Rank::Within
+                || is_leaving
                 || is_lent && !self.candidates(now, want, shares).is_empty();
             let reserve = if lends { self.settings.reserve } else { 0 };
             let needed = want.missing.saturating_add(reserve);
@@ -227,7 +230,7 @@ impl GpuMemory {
             has_pending = self.take_from_victims(now, want, free, shares, grants, &mut moves);
         }
         if !self.is_short {
-            let reserve = if is_lent { self.settings.reserve } else { 0 };
+            let reserve = if is_lent || is_leaving { self.settings.reserve } else { 0 };
             self.fill_requests(free.saturating_sub(reserve), shares, grants);
         }
         moves

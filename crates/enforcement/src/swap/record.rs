@@ -10,6 +10,7 @@ use octavo_node::files::{StorageError, write_atomically};
 use serde::{Deserialize, Serialize};
 
 use crate::process::Process;
+use crate::process::proc::Proc;
 
 /// What is recorded of a share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +42,13 @@ impl From<RecordedProcess> for Process {
     }
 }
 
+impl RecordedProcess {
+    /// Whether it has not ended. Another process may have its number by now.
+    pub(super) fn is_there(self, proc: &Proc) -> bool {
+        proc.stat(self.pid).is_ok_and(|stat| stat.start_time == self.start_time)
+    }
+}
+
 impl Record {
     /// Writes it for the share with this folder.
     pub(super) fn write(&self, folder: &Path) -> Result<(), StorageError> {
@@ -60,6 +68,12 @@ pub(crate) fn remove_record(folder: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
+}
+
+/// Processes of a share that are on the host, or on their way, and have not ended.
+pub(crate) fn living(folder: &Path, proc: &Proc) -> usize {
+    let processes = Record::read(folder).map(|record| record.processes).unwrap_or_default();
+    processes.into_iter().filter(|process| process.is_there(proc)).count()
 }
 
 /// Bytes of a share that an earlier agent left on the host.

@@ -26,7 +26,7 @@ use crate::process::Process;
 use crate::process::freezer::Freezer;
 use crate::process::proc::Proc;
 use crate::swap::plan::{GpuMemory, Grants, Move, PlanSettings, ShareMemory};
-use crate::swap::{ContainerMemory, MoveError, Moved, Mover, MovingShare, swapped};
+use crate::swap::{ContainerMemory, MoveError, Moved, Mover, MovingShare, living, swapped};
 
 /// The memory of the node's shares.
 #[derive(Debug)]
@@ -112,8 +112,8 @@ impl Swapping {
             // A GPU whose size is not known keeps what its shares may have.
             let Some(size) = self.sizes.get(&gpu).copied() else { continue };
             let usable = size.saturating_sub(context.foreign.get(&gpu).copied().unwrap_or(0));
-            let shares = observe(&gpu, &pages, context);
             let plan = self.gpus.entry(gpu.clone()).or_insert_with(new_plan);
+            let shares = observe(&gpu, plan, &pages, context);
             let mut limits = Limits {
                 shares: &mut *context.shares,
                 copy: &mut *context.copy,
@@ -276,10 +276,11 @@ fn flags(pages: Option<&Vec<ProcessMemory>>) -> u32 {
 /// The shares of a GPU as the plan sees them.
 fn observe(
     gpu: &str,
+    plan: &GpuMemory,
     pages: &BTreeMap<String, Vec<ProcessMemory>>,
     context: &mut SwapContext<'_>,
 ) -> BTreeMap<String, ShareMemory> {
-    let copy = &mut *context.copy;
+    let (copy, proc) = (&mut *context.copy, context.proc);
     let shares = context.shares.iter().filter(|(_, share)| share.share.gpu_uuid == gpu);
     let observed = shares.map(|(name, monitored)| {
         let share = &monitored.share;
@@ -288,6 +289,9 @@ fn observe(
         let pages = own.into_iter().flatten();
         let needs = pages.clone().filter_map(|page| page.need);
         let need = needs.reduce(u64::saturating_add);
+        // They may not have connected to this agent yet.
+        let is_away = plan.swapped(name) > 0;
+        let away = if is_away { living(&share.folder, proc) } else { 0 };
         let observed = ShareMemory {
             request: share.memory_request,
             // What cannot be observed is not divided.
@@ -295,7 +299,7 @@ fn observe(
             class: share.class,
             used: used.unwrap_or(0),
             driver: monitored.driver_bytes(),
-            processes: pages.clone().count(),
+            processes: pages.clone().count().max(away),
             need,
             is_waiting: pages.clone().any(|page| page.is_waiting),
             is_active: pages.clone().any(|page| page.is_active),

@@ -24,17 +24,33 @@ struct Cli {
     log: LogArgs,
 }
 
+/// The program that the agent runs to move a process's GPU memory; the same as `octavo process-checkpoint`.
+#[derive(Debug, Parser)]
+#[command(name = "octavo-agent process-checkpoint")]
+struct CheckpointCli {
+    #[command(flatten)]
+    args: octavo_process_checkpoint::ProcessCheckpointArgs,
+}
+
 fn main() -> ExitCode {
-    // Without `hookDir` this program is that of the CDI hooks, too.
-    let ended = if std::env::args_os().nth(1).is_some_and(|word| word == "cdi-hook") {
-        octavo_hook::run_program()
-    } else {
-        let cli = Cli::parse();
-        logging::start(cli.log, LogProfile::Daemon);
-        server_runtime().and_then(|it| with_tls(&it, octavo_agent::run(cli.agent)))
+    let word = std::env::args_os().nth(1).unwrap_or_default();
+    let ended = match word.to_str() {
+        // Without `hookDir` this program is that of the CDI hooks, too.
+        Some("cdi-hook") => octavo_hook::run_program().map(|()| ExitCode::SUCCESS),
+        Some("process-checkpoint") => {
+            let CheckpointCli { args } = CheckpointCli::parse_from(std::env::args_os().skip(1));
+            octavo_process_checkpoint::run(&args, &mut io::stdout(), &mut io::stderr())
+        }
+        _ => {
+            let cli = Cli::parse();
+            logging::start(cli.log, LogProfile::Daemon);
+            let run = server_runtime().and_then(|it| with_tls(&it, octavo_agent::run(cli.agent)));
+            run.map(|()| ExitCode::SUCCESS)
+        }
     };
-    let Err(error) = ended else { return ExitCode::SUCCESS };
-    // Ignored: standard error may be closed.
-    let _ = io::stderr().lock().write_all(error_text(&error).as_bytes());
-    ExitCode::FAILURE
+    ended.unwrap_or_else(|error| {
+        // Ignored: standard error may be closed.
+        let _ = io::stderr().lock().write_all(error_text(&error).as_bytes());
+        ExitCode::FAILURE
+    })
 }

@@ -110,6 +110,8 @@ fn some_memory_stays_free_while_any_is_lent() {
     gpu.needs("b", 10);
     // 60 and 20 would fit, but for the driver's own.
     assert_eq!(gpu.step(&mut memory, 1), [out("a", 20)]);
+    gpu.step(&mut memory, 1);
+    assert!(gpu.answered.is_empty(), "nothing is free yet");
     gpu.leaves(&mut memory, "a");
     gpu.step(&mut memory, 1);
     assert_eq!((gpu.granted("b"), gpu.answered.as_slice()), (60, &["b".to_owned()][..]));
