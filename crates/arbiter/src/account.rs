@@ -3,6 +3,7 @@
 use octavo_api::config::ComputePart;
 
 use crate::MILLISECOND;
+use crate::beside::Beside;
 use crate::gangs::Seat;
 use crate::settings::Settings;
 use crate::terms::{Terms, part_of, scale};
@@ -94,6 +95,8 @@ pub(crate) struct Account {
     pub(crate) is_free: bool,
     /// Its place in a gang, if it is in one that is at work.
     pub(crate) seat: Option<Seat>,
+    /// What may be in flight beside it, if it is latency-critical.
+    pub(crate) beside: Beside,
     time: ShareTime,
 }
 
@@ -117,6 +120,7 @@ impl Account {
             unmeasured: (0, 0),
             is_free: false,
             seat: None,
+            beside: Beside::default(),
             time: ShareTime::default(),
         }
     }
@@ -199,16 +203,18 @@ impl Account {
         matches!(self.phase, Phase::Holding { .. })
     }
 
-    /// Launches that may be in flight in each of its processes.
-    pub(crate) fn cap(&self, queue: u64) -> u32 {
-        /// Launches in flight while their duration is not known.
-        const FIRST: u64 = 4;
-        /// One runs and one follows.
-        const MIN: u64 = 2;
+    /// Launches that may be in flight in each of its processes, at least `least`.
+    pub(crate) fn cap(&self, queue: u64, least: u64) -> u32 {
         const MAX: u64 = 1_024;
-        let launches = queue.checked_div(self.mean_launch).unwrap_or(FIRST);
+        // While their duration is not known there are twice the least.
+        let launches = queue.checked_div(self.mean_launch).unwrap_or(2 * least);
         let each = launches / u64::from(self.activity.processes.max(1));
-        u32::try_from(each.clamp(MIN, MAX)).unwrap_or(u32::MAX)
+        u32::try_from(each.clamp(least, MAX)).unwrap_or(u32::MAX)
+    }
+
+    /// Mean time of a launch, in nanoseconds; 0 until one has ended.
+    pub(crate) fn mean_launch(&self) -> u64 {
+        self.mean_launch
     }
 
     pub(crate) fn time(&self, now: u64) -> ShareTime {

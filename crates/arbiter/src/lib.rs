@@ -19,6 +19,7 @@
 //! settings  quanta, and the other times
 //! account   balance, allowance and activity of one share
 //! charge    who pays for a time that has passed, and what became due in it
+//! beside    best-effort work beside latency-critical shares
 //! turn      which share is next, and when a turn ends
 //! node      the arbiters of a node's GPUs
 //! gangs     shares of one claim on several GPUs, which have their turns together
@@ -29,6 +30,7 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod beside;
 mod charge;
 mod gangs;
 mod node;
@@ -91,9 +93,11 @@ impl<K: Ord + Clone> Arbiter<K> {
     /// Takes what each share does now, and charges the time since the last step.
     fn observe(&mut self, now: u64, activity: impl Fn(&K) -> Activity) {
         let now = now.max(self.now);
+        let completed: Vec<u64> = self.shares.values().map(|it| it.activity.completed).collect();
         for (key, account) in &mut self.shares {
             account.observe(now, activity(key));
         }
+        self.pace(now, &completed);
         self.charge(now - self.now);
         self.now = now;
     }

@@ -29,6 +29,10 @@ pub struct Settings {
     pub latency_critical_queue: u64,
     /// How long GPUs that were cleared for a gang are kept for it while the last of them are not clear yet.
     pub gang_deadline: u64,
+    /// How much longer a latency-critical share may take beside best-effort work, in percent of its time alone.
+    pub critical_slowdown_percent: u64,
+    /// By how much best-effort work that may be in flight beside a latency-critical share grows, as time.
+    pub beside_step: u64,
     /// Interval of steps while shares wait for each other.
     pub interval: u64,
 }
@@ -46,6 +50,8 @@ impl Default for Settings {
             queue: 4 * MILLISECOND,
             latency_critical_queue: 2 * MILLISECOND,
             gang_deadline: 6 * MILLISECOND,
+            critical_slowdown_percent: 15,
+            beside_step: MILLISECOND / 20,
             interval: MILLISECOND,
         }
     }

@@ -97,7 +97,8 @@ impl<K: Ord + Clone> Arbiter<K> {
         let next = self.best().cloned();
         let Some(next) = next.and_then(|key| self.shares.get(&key)).cloned() else { return };
         let settings = self.settings;
-        for account in self.shares.values_mut() {
+        let rests: Vec<u64> = self.shares.values().map(|account| self.rest_of(account)).collect();
+        for (account, rest) in self.shares.values_mut().zip(rests) {
             let Phase::Holding { since, .. } = account.phase else { continue };
             let quiet = account.quiet(now);
             let stalled = account.stalled(now);
@@ -117,9 +118,7 @@ impl<K: Ord + Clone> Arbiter<K> {
                         || quiet >= settings.idle_after
                         || (has_had_turn && by_balance(&next, account) == Ordering::Greater)
                 }
-                Ordering::Less if next.terms.class == ShareClass::BestEffort => {
-                    quiet >= settings.best_effort_after
-                }
+                Ordering::Less if next.terms.class == ShareClass::BestEffort => quiet >= rest,
                 Ordering::Less => quiet >= settings.idle_after,
             };
             if ends {
@@ -154,11 +153,14 @@ impl<K: Ord + Clone> Arbiter<K> {
 
     /// Whether no other share stands in the way of a turn. One that drains does so for a time.
     pub(crate) fn is_clear_for(&self, key: &K, grace: u64) -> bool {
+        let Some(next) = self.shares.get(key) else { return true };
         let is_in_the_way = |account: &Account| match account.phase {
             Phase::Stopped => false,
             Phase::Holding { .. } => true,
             Phase::Draining { .. } => {
-                account.activity.running > 0 && !account.is_late(self.now, grace)
+                account.activity.running > 0
+                    && !account.is_late(self.now, grace)
+                    && self.keeps_waiting(account, next)
             }
         };
         !self.shares.iter().any(|(other, account)| other != key && is_in_the_way(account))
@@ -174,8 +176,8 @@ impl<K: Ord + Clone> Arbiter<K> {
             let waits = matches!(account.seat, Some(Seat::Waits | Seat::Awaited));
             account.terms.class != ShareClass::BestEffort && !waits
         });
-        let last = others.filter_map(|account| account.last_active).max().unwrap_or(0);
-        self.now - last >= self.settings.best_effort_after
+        let mut lasts = others.filter_map(|it| Some((it.last_active?, self.rest_of(it))));
+        lasts.all(|(last, rest)| self.now - last >= rest)
     }
 
     /// Whether a share would begin a turn if it could. A late one may have the next turn, too: it has paid, and what keeps
@@ -241,6 +243,8 @@ impl<K: Ord + Clone> Arbiter<K> {
     }
 
     pub(crate) fn lease_of(&self, account: &Account) -> Lease {
+        /// One runs and one follows.
+        const LEAST: u64 = 2;
         if !account.is_holding() {
             let is_awaited = account.seat == Some(Seat::Awaited);
             return if is_awaited { Lease::Capped(1) } else { Lease::None };
@@ -248,15 +252,18 @@ impl<K: Ord + Clone> Arbiter<K> {
         if account.is_free {
             return Lease::Free;
         }
+        let is_best_effort = account.terms.class == ShareClass::BestEffort;
         let is_critical = |other: &Account| {
             other.terms.class == ShareClass::LatencyCritical && other.activity.processes > 0
         };
-        let queue = if self.shares.values().any(is_critical) {
-            self.settings.latency_critical_queue
-        } else {
-            self.settings.queue
+        let cap = match self.beside() {
+            Some(budget) if is_best_effort => account.cap(budget, 1),
+            _ if self.shares.values().any(is_critical) => {
+                account.cap(self.settings.latency_critical_queue, LEAST)
+            }
+            _ => account.cap(self.settings.queue, LEAST),
         };
-        Lease::Capped(account.cap(queue))
+        Lease::Capped(cap)
     }
 
     /// When the next step is due.

@@ -65,7 +65,9 @@ fn run(
         for (key, lease) in &leases {
             assert!(*lease == Lease::None || of(key).processes > 0, "the dead hold nothing");
             assert!(*lease != Lease::Free || shares[key].limit.is_none(), "a limit needs a cap");
-            assert!(!matches!(lease, Lease::Capped(cap) if *cap < 2), "one runs and one follows");
+            // Beside a latency-critical share a best-effort one may have a single launch.
+            let least = if shares[key].class == ShareClass::BestEffort { 1 } else { 2 };
+            assert!(!matches!(lease, Lease::Capped(cap) if *cap < least), "one runs, one follows");
         }
         let is_waiting =
             |key: &u8| of(key).is_waiting && of(key).processes > 0 && leases[key] == Lease::None;
@@ -122,7 +124,8 @@ proptest! {
                 for gpu in 0..3 {
                     // One launch at a time is what other GPUs wait for.
                     let holders = (0..7_u8).zip(&leases).filter(|(name, lease)| {
-                        gpu_of(*name) == gpu && !matches!(lease, Lease::None | Lease::Capped(1))
+                        let is_awaited = *name < 4 && **lease == Lease::Capped(1);
+                        gpu_of(*name) == gpu && **lease != Lease::None && !is_awaited
                     });
                     assert!(holders.count() <= 1, "{leases:?}");
                 }

@@ -45,6 +45,17 @@ impl Decide for Unguarded {
     }
 }
 
+/// A broken arbiter: the second tenant always runs beside the first, with a fixed cap.
+pub(crate) struct Fixed(pub(crate) u32);
+
+impl Decide for Fixed {
+    fn begin(&mut self, _: &[Terms]) {}
+
+    fn step(&mut self, _: u64, _: &[Activity]) -> (Vec<Lease>, Option<u64>) {
+        (vec![Lease::Capped(64), Lease::Capped(self.0)], None)
+    }
+}
+
 /// A broken arbiter: it takes all shares for equal, and of one class.
 pub(crate) struct Equal(pub(crate) Leases);
 

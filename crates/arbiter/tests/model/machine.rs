@@ -3,6 +3,8 @@
 //! A tenant does what a guard does: it launches while it has a lease and room under the cap, rings when it waits and
 //! when nothing is left in flight. Durations of kernels are seeded, and hidden from the arbiter.
 
+use std::collections::VecDeque;
+
 use octavo_api::config::{ComputePart, ShareClass};
 use octavo_arbiter::{Activity, Lease, Terms};
 use octavo_fake_gpu::contexts::{ContextId, Contexts, SLICE, SWITCH};
@@ -85,6 +87,8 @@ struct Process {
     next_request: u64,
     launched: u64,
     is_alive: bool,
+    /// When requests arrived, and the launches after which each is done.
+    requests: VecDeque<(u64, u64)>,
 }
 
 struct Tenant {
@@ -99,6 +103,8 @@ struct Tenant {
     /// Whether it has nothing in flight.
     is_idle: bool,
     longest_wait: u64,
+    /// Time from the arrival of each request until it was done.
+    latencies: Vec<u64>,
 }
 
 /// A machine with one GPU.
@@ -125,6 +131,7 @@ impl<D: Decide> Machine<D> {
                     next_request: share.from,
                     launched: 0,
                     is_alive: true,
+                    requests: VecDeque::new(),
                 })
                 .collect(),
             lease: Lease::None,
@@ -133,6 +140,7 @@ impl<D: Decide> Machine<D> {
             has_drained: true,
             is_idle: true,
             longest_wait: 0,
+            latencies: Vec::new(),
         };
         let tenants = shares.iter().map(tenant).collect();
         let random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -173,6 +181,13 @@ impl<D: Decide> Machine<D> {
     /// The longest time for which a thread of the tenant waited for a lease.
     pub(crate) fn longest_wait(&self, tenant: usize) -> u64 {
         self.tenants[tenant].longest_wait
+    }
+
+    /// The time that a tenant's requests took, of which only one percent took longer.
+    pub(crate) fn p99(&self, tenant: usize) -> u64 {
+        let mut latencies = self.tenants[tenant].latencies.clone();
+        latencies.sort_unstable();
+        latencies[latencies.len() * 99 / 100]
     }
 
     pub(crate) fn now(&self) -> u64 {
@@ -277,6 +292,7 @@ impl<D: Decide> Machine<D> {
             }
             Work::Requests { every, kernels, .. } => {
                 process.todo += kernels;
+                process.requests.push_back((now, process.launched + process.todo));
                 let gap = self.around(every);
                 self.tenants[tenant].processes[which].next_request = now + gap;
             }
@@ -310,6 +326,14 @@ impl<D: Decide> Machine<D> {
         }
         self.gpu.advance(to);
         for tenant in &mut self.tenants {
+            for process in &mut tenant.processes {
+                let completed = self.gpu.completed(process.context);
+                while let Some((arrived, _)) =
+                    process.requests.pop_front_if(|(_, done_at)| *done_at <= completed)
+                {
+                    tenant.latencies.push(to - arrived);
+                }
+            }
             if let Some((at, lease)) = tenant.next_lease
                 && at <= to
             {

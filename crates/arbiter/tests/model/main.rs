@@ -6,6 +6,7 @@
     reason = "parts in percent"
 )]
 
+mod beside;
 mod decide;
 mod faults;
 mod gangs;
