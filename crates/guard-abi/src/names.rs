@@ -58,8 +58,8 @@ const SUSPICIOUS_WORDS: [&[u8]; 2] = [b"alloc", b"launch"];
 const CREATED_OBJECTS: [&[u8]; 6] = [b"Mem", b"Array", b"Array3D", b"Pool", b"Ctx", b"Buffer"];
 
 /// Functions that retain memory after its owner released it. An unhooked one would keep memory
-/// uncounted.
-const RETAINING_PREFIX: &[u8] = b"cuMulticastBind";
+/// uncounted. Logical endpoints are new in CUDA 13.3; the guard does not hook them.
+const RETAINING_PREFIXES: [&[u8]; 2] = [b"cuMulticastBind", b"cuLogicalEndpointBind"];
 
 /// Whether a name of the driver looks as if it allocated or retained GPU memory or launched work.
 /// The result is also true for hooked names; callers ask about the others. It is never true for
@@ -71,7 +71,7 @@ pub fn is_suspicious(name: &[u8]) -> bool {
         return false;
     }
     let base = base(name);
-    let looks_suspicious = base.starts_with(RETAINING_PREFIX)
+    let looks_suspicious = RETAINING_PREFIXES.iter().any(|prefix| base.starts_with(prefix))
         || SUSPICIOUS_WORDS.iter().any(|word| contains_ignoring_case(base, word))
         || base
             .strip_suffix(b"Create")

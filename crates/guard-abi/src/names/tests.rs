@@ -39,6 +39,8 @@ fn a_new_way_to_allocate_or_launch_is_suspicious() {
         "cuCtxCreate_v5",
         "cuDeviceBufferCreate",
         "cuMulticastBindMem_v3",
+        "cuLogicalEndpointBindMem",
+        "cuLogicalEndpointBindAddr_v2",
     ] {
         assert!(is_suspicious(name.as_bytes()), "{name}");
     }
@@ -80,6 +82,7 @@ fn what_neither_allocates_nor_launches_is_not_suspicious() {
         "cuMemGetInfo_v2",
         "cuMulticastCreate",
         "cuMulticastUnbind",
+        "cuLogicalEndpointUnbind",
         "cuStreamCreate",
         "cuEventCreate",
         "cuGraphCreate",
