@@ -61,6 +61,8 @@ functions! {
     fn cuStreamIsCapturing(stream: Opaque, answer: Out<u32>);
     /// As above, with the per-thread default stream.
     fn cuStreamIsCapturing_ptsz(stream: Opaque, answer: Out<u32>);
+    /// Context of a stream, since CUDA 9.2.
+    fn cuStreamGetCtx(stream: Opaque, context: Out<Opaque>);
     /// Device of a stream, since CUDA 12.8.
     fn cuStreamGetDevice(stream: Opaque, device: Out<Device>);
     /// Waits for the work of a stream.

@@ -1,7 +1,8 @@
 //! Writing marks: by the GPU into the page, or by a host function if the driver refuses that.
 //!
 //! The GPU can write into the page once it is registered as host memory. The registration belongs to a context, so it is
-//! made again when a context has ended.
+//! made again when a context has ended. Only streams of that context write into the page: a write that another context has queued
+//! would fault if the registration ended before it. Other streams call a host function.
 
 use core::ffi::c_void;
 use core::mem::offset_of;
@@ -32,6 +33,8 @@ pub(super) struct Marker {
     page: AtomicUsize,
     /// Its address on the GPU.
     address: AtomicU64,
+    /// The context that registered it.
+    context: AtomicUsize,
 }
 
 /// Where a mark belongs.
@@ -49,6 +52,7 @@ impl Marker {
             state: AtomicU32::new(UNKNOWN),
             page: AtomicUsize::new(0),
             address: AtomicU64::new(0),
+            context: AtomicUsize::new(0),
         }
     }
 
@@ -66,7 +70,7 @@ impl Marker {
         value: u64,
         stream: Stream,
     ) -> Status {
-        if let Some(start) = self.address(page) {
+        if let Some(start) = self.address(page, stream) {
             let mark = offset_of!(LeasePage, streams) + place.stream * size_of::<StreamMarks>();
             let address = start + (mark + offset_of!(StreamMarks, completed)) as u64;
             let status = stream.write_after(address, value);
@@ -81,12 +85,19 @@ impl Marker {
         stream.call_after(on_reached, place.encode(value))
     }
 
-    /// The GPU's address of the page; `None` if there is none, or another thread registers it.
-    fn address(&self, page: &'static LeasePage) -> Option<u64> {
+    /// The GPU's address of the page for a stream; `None` if there is none, another thread registers it, or it is that of another
+    /// context.
+    fn address(&self, page: &'static LeasePage, stream: Stream) -> Option<u64> {
+        let context = stream.context()?;
         let start = (&raw const *page).addr();
         let state = self.state.load(Ordering::Acquire);
         if state == REGISTERED && self.page.load(Ordering::Relaxed) == start {
-            return Some(self.address.load(Ordering::Relaxed));
+            let is_own = self.context.load(Ordering::Relaxed) == context;
+            return is_own.then(|| self.address.load(Ordering::Relaxed));
+        }
+        // The registration would be that of the current context.
+        if Stream::legacy(0).context() != Some(context) {
+            return None;
         }
         // Unknown, or of an earlier page.
         let is_free = state == UNKNOWN || state == REGISTERED;
@@ -98,17 +109,22 @@ impl Marker {
         if !claimed {
             return None;
         }
-        let address = register(page);
+        let found = register(page);
+        if found.is_some_and(|(_, is_new)| is_new) {
+            self.context.store(context, Ordering::Relaxed);
+        }
+        let address = found.map(|(address, _)| address);
         self.page.store(start, Ordering::Relaxed);
         self.address.store(address.unwrap_or(0), Ordering::Relaxed);
         let state = if address.is_some() { REGISTERED } else { UNAVAILABLE };
         self.state.store(state, Ordering::Release);
-        address
+        // An earlier registration may be that of another context.
+        address.filter(|_| self.context.load(Ordering::Relaxed) == context)
     }
 }
 
-/// Registers the page as host memory of the current context.
-fn register(page: &'static LeasePage) -> Option<u64> {
+/// Registers the page as host memory of the current context. Returns its address, and whether it was not registered before.
+fn register(page: &'static LeasePage) -> Option<(u64, bool)> {
     /// `CU_MEMHOSTREGISTER_PORTABLE` and `CU_MEMHOSTREGISTER_DEVICEMAP`: for all contexts.
     const FLAGS: u32 = 1 | 2;
     /// `CU_STREAM_CAPTURE_MODE_RELAXED`: captures of other threads go on.
@@ -125,7 +141,7 @@ fn register(page: &'static LeasePage) -> Option<u64> {
     let mut address = 0;
     let found = is_registered
         && call::cuMemHostGetDevicePointer_v2(Out::to(&mut address), start, 0).is_success();
-    found.then_some(address)
+    found.then_some((address, status.is_success()))
 }
 
 /// Bits of a share's index, and of a stream's.

@@ -95,6 +95,17 @@ impl Stream {
         Ok((devices::current()?, false))
     }
 
+    /// The context that its work belongs to; `None` if the driver does not tell.
+    pub(crate) fn context(self) -> Option<Opaque> {
+        let mut context = 0;
+        let status = if self.is_default() {
+            call::cuCtxGetCurrent(Out::to(&mut context))
+        } else {
+            call::cuStreamGetCtx(self.handle, Out::to(&mut context))
+        };
+        (status.is_success() && context != 0).then_some(context)
+    }
+
     /// Calls a host function with a number when all earlier work in the stream is done.
     pub(crate) fn call_after(self, function: extern "C" fn(*mut c_void), number: usize) -> Status {
         if self.is_per_thread {

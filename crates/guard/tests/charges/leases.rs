@@ -69,13 +69,40 @@ fn no_more_is_in_flight_than_the_cap() {
     a_cap_holds(&inside!(4 * GIB), &GOES_ON);
 }
 
+/// From now on the driver answers calls of a function with `CUDA_ERROR_NOT_SUPPORTED`.
+fn refuses(cuda: &Cuda, function: &str) {
+    let failing_calls = [(function.to_owned(), 801)].into();
+    container::becomes(&cuda.folder, &State { failing_calls, ..State::default() });
+}
+
 #[test]
 fn a_driver_without_stream_writes_marks_by_host_functions() {
     static GOES_ON: AtomicBool = AtomicBool::new(false);
     let cuda = inside!(4 * GIB);
-    let missing_functions = ["cuStreamWriteValue64".to_owned()].into();
-    container::becomes(&cuda.folder, &State { missing_functions, ..State::default() });
+    refuses(&cuda, "cuStreamWriteValue64");
     a_cap_holds(&cuda, &GOES_ON);
+}
+
+#[test]
+fn the_gpu_writes_marks_from_the_context_of_the_page_alone() {
+    let cuda = inside!(4 * GIB);
+    // A write into the page is the only way to mark.
+    refuses(&cuda, "cuLaunchHostFunc");
+    let agent = Agent::with(&cuda, Lease::Capped(64));
+    let (first, mut other) = (cuda.context(), 0_usize);
+    assert_eq!(call!(cuda, cuCtxCreate_v2(&raw mut other => *mut usize, 0 => u32, 0 => i32)), 0);
+    let launches = |context: usize| {
+        assert_eq!(call!(cuda, cuCtxSetCurrent(context => usize)), 0);
+        let (kernel, stream, before) = (cuda.kernel("kernel"), cuda.stream(), agent.work());
+        for _ in 0..16 {
+            assert_eq!(cuda.launch(kernel, stream), 0);
+        }
+        assert_eq!(call!(cuda, cuStreamSynchronize(stream => usize)), 0);
+        agent.work().completed - before.completed
+    };
+    // A write of another context would be left when the first one ends, and the page with it.
+    assert_eq!(launches(other), 0);
+    assert_eq!(launches(first), 16);
 }
 
 #[test]
