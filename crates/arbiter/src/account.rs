@@ -20,8 +20,6 @@ pub struct Activity {
     pub is_waiting: bool,
     /// Launches that have ended so far. The number decreases when a process ends.
     pub completed: u64,
-    /// Whether no process has launched or run anything since its lease ended. Ignored while the share has a lease.
-    pub is_drained: bool,
 }
 
 /// What a share had of the GPU's time, in nanoseconds.

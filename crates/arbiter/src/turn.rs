@@ -67,7 +67,7 @@ impl<K: Ord + Clone> Arbiter<K> {
         let has_room_for_filler = self.has_room_for_filler();
         for account in self.shares.values_mut() {
             let is_dead = account.activity.processes == 0;
-            let is_drained = account.activity.is_drained && account.activity.running == 0;
+            let is_drained = account.activity.running == 0;
             // With a limit its use must be seen, so it does not hold a lease that it does not use.
             let is_unused = account.terms.limit.is_some()
                 && account.quiet(now) >= self.settings.best_effort_after;

@@ -24,7 +24,6 @@ fn lease_part(limit: Option<u32>, every: u64, time: u64) -> (u64, u64) {
             running: u32::from(has_lease && is_seen),
             is_waiting: !has_lease,
             completed: if has_lease { looks } else { 0 },
-            is_drained: !has_lease,
         };
         let next = arbiter.step(now, |()| activity);
         let next = next.unwrap_or(time).min(time);
@@ -59,7 +58,7 @@ fn a_share_with_a_limit_that_is_idle_gives_its_lease_back_and_sleeps() {
     let terms =
         Terms { request: ComputePart(30_000), limit, class: ShareClass::Normal, quantum: None };
     arbiter.set_shares([((), terms)]);
-    let idle = Activity { processes: 1, is_drained: true, ..Activity::default() };
+    let idle = Activity { processes: 1, ..Activity::default() };
     let mut next = arbiter.step(0, |()| Activity { is_waiting: true, ..idle });
     let mut looks = 0;
     while let Some(now) = next {

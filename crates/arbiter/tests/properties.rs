@@ -23,13 +23,12 @@ fn terms() -> impl Strategy<Value = Terms> {
 
 fn activity() -> impl Strategy<Value = Activity> {
     let completed = prop_oneof![0..100_u64, any::<u64>()];
-    (0..3_u32, 0..3_u32, any::<bool>(), completed, any::<bool>()).prop_map(
-        |(processes, running, is_waiting, completed, is_drained)| Activity {
+    (0..3_u32, 0..3_u32, any::<bool>(), completed).prop_map(
+        |(processes, running, is_waiting, completed)| Activity {
             processes,
             running,
             is_waiting,
             completed,
-            is_drained,
         },
     )
 }
@@ -167,7 +166,6 @@ proptest! {
                 running: u32::from(holder == Some(*key)),
                 is_waiting: true,
                 completed: completed[*key],
-                is_drained: true,
             });
             holder = (0..requests.len()).find(|key| arbiter.lease(key) != Lease::None);
             if let Some(holder) = holder {

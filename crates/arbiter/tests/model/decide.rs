@@ -85,10 +85,8 @@ impl Decide for Undrained {
     }
 
     fn step(&mut self, now: u64, activities: &[Activity]) -> (Vec<Lease>, Option<u64>) {
-        let claimed: Vec<Activity> = activities
-            .iter()
-            .map(|activity| Activity { is_drained: true, running: 0, ..*activity })
-            .collect();
+        let claimed: Vec<Activity> =
+            activities.iter().map(|activity| Activity { running: 0, ..*activity }).collect();
         self.0.step(now, &claimed)
     }
 }

@@ -55,14 +55,13 @@ const NORMAL: Terms = Terms {
 };
 
 /// A share that waits, and nothing else.
-const WAITS: Activity =
-    Activity { processes: 1, running: 0, is_waiting: true, completed: 0, is_drained: true };
+const WAITS: Activity = Activity { processes: 1, running: 0, is_waiting: true, completed: 0 };
 
 #[test]
 fn a_tenant_that_never_drains_is_passed_after_two_quanta() {
     let mut arbiter = Arbiter::new(Settings::default(), 0);
     arbiter.set_shares([("hostile", NORMAL), ("other", NORMAL)]);
-    let hostile = Activity { is_drained: false, running: 1, ..WAITS };
+    let hostile = Activity { running: 1, ..WAITS };
     let step = |arbiter: &mut Arbiter<&str>, now, other| {
         arbiter.step(now, |key| if *key == "hostile" { hostile } else { other })
     };
@@ -81,7 +80,7 @@ fn a_tenant_that_never_drains_is_passed_after_two_quanta() {
     let mut completed = 0;
     while now < 10 * SECOND {
         completed += 1;
-        let other = Activity { running: 1, is_drained: false, completed, ..WAITS };
+        let other = Activity { running: 1, completed, ..WAITS };
         now = step(&mut arbiter, now, other).expect("a share waits");
         assert_eq!(arbiter.lease(&"hostile"), Lease::None);
     }
@@ -100,7 +99,7 @@ fn a_process_that_is_stopped_while_it_waits_keeps_no_other_waiting() {
     let (mut now, mut held) = (0, 0);
     while now < 10 * SECOND {
         let runs = arbiter.lease(&"other") != Lease::None;
-        let other = Activity { running: u32::from(runs), is_drained: !runs, ..WAITS };
+        let other = Activity { running: u32::from(runs), ..WAITS };
         let next = arbiter.step(now, |key| if *key == "stopped" { WAITS } else { other });
         let next = next.expect("a share waits");
         held += if arbiter.lease(&"other") == Lease::None { 0 } else { next - now };
@@ -148,7 +147,7 @@ fn a_long_turn_that_ends_idle_leaves_no_debt() {
     // A latency-critical share keeps the holder from a free lease, and so from being taken to run.
     arbiter.set_shares([("critical", critical), ("holder", NORMAL), ("other", NORMAL)]);
     let idle = Activity { is_waiting: false, ..WAITS };
-    let runs = Activity { running: 1, is_drained: false, ..WAITS };
+    let runs = Activity { running: 1, ..WAITS };
     let step = |arbiter: &mut Arbiter<&str>, now, holder, other| {
         arbiter.step(now, |key| match *key {
             "holder" => holder,

@@ -360,7 +360,7 @@ impl<D: Decide> Machine<D> {
     /// What a tenant's guards would show.
     fn activity(&self, tenant: &Tenant) -> Activity {
         let alive = || tenant.processes.iter().filter(|process| process.is_alive);
-        let is_counted = tenant.lease != Lease::Free;
+        let is_counted = tenant.lease != Lease::Free || tenant.next_lease.is_some();
         let runs = |process: &&Process| is_counted && self.gpu.in_flight(process.context) > 0;
         Activity {
             processes: alive().filter(|process| process.launched > 0 || process.todo > 0).count()
@@ -368,7 +368,6 @@ impl<D: Decide> Machine<D> {
             running: alive().filter(runs).count() as u32,
             is_waiting: tenant.waits_since.is_some(),
             completed: alive().map(|process| self.gpu.completed(process.context)).sum(),
-            is_drained: tenant.has_drained && tenant.next_lease.is_none(),
         }
     }
 }

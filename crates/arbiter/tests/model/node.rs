@@ -249,12 +249,12 @@ impl<D: Decide> Node<D> {
     fn decide_now(&mut self) {
         let activity = |running: &Running, member: &Member| {
             let in_flight = member.launched > member.completed;
+            let is_counted = member.lease != Lease::Free || member.next_lease.is_some();
             Activity {
                 processes: u32::from(running.tenant.from <= self.now * TICK),
-                running: u32::from(in_flight && member.lease != Lease::Free),
+                running: u32::from(in_flight && is_counted),
                 is_waiting: member.waits,
                 completed: member.completed,
-                is_drained: member.has_drained && member.next_lease.is_none(),
             }
         };
         let activities: Vec<Vec<Activity>> = self

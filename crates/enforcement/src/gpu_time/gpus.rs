@@ -113,14 +113,13 @@ impl Gpus {
 /// What the processes of a share do, summed up.
 fn activity(clients: &BTreeMap<ClientId, Client>, share: &str, now: u64) -> Activity {
     let own = clients.values().filter(|client| client.share == share);
-    own.fold(Activity { is_drained: true, ..Activity::default() }, |sum, client| {
+    own.fold(Activity::default(), |sum, client| {
         let work = client.work(now);
         Activity {
             processes: sum.processes + 1,
             running: sum.running + u32::from(work.is_running),
             is_waiting: sum.is_waiting || work.is_waiting,
             completed: sum.completed.saturating_add(work.completed),
-            is_drained: sum.is_drained && !work.is_running,
         }
     })
 }
