@@ -17,7 +17,6 @@ fn turns(class: ShareClass, quantum: Option<u64>) -> u64 {
                 running: u32::from(has_lease),
                 is_waiting: !has_lease,
                 completed: if has_lease { now } else { 0 },
-                is_drained: !has_lease,
             }
         });
         let next = arbiter.step(now, |key| activities[*key]);
