@@ -32,6 +32,7 @@ where
 {
     /// Charges it to the GPU of the current context, makes it and adds its entry.
     pub(crate) fn run(self) -> Status {
+        wait_while_suspended();
         self.try_run().unwrap_or_else(|status| status)
     }
 

@@ -13,6 +13,7 @@ use octavo_guard_abi::charge::{PHYSICAL_GRANULE, rounded};
 
 use crate::cuda::{Device, Opaque, Status};
 use crate::devices;
+use crate::leases::wait_while_suspended;
 use crate::process::{self, Process};
 use crate::tracking::account::{self, Charge};
 use crate::tracking::allocation::context;
@@ -66,6 +67,7 @@ where
 {
     /// Makes it in the current context, charges its slab and adds its entry.
     pub(crate) fn run(self) -> Status {
+        wait_while_suspended();
         self.try_run().unwrap_or_else(|status| status)
     }
 

@@ -100,6 +100,42 @@ fn a_process_waits_for_no_agent_that_is_gone() {
     assert_eq!(agent.asked(), 1);
 }
 
+/// Runs a call in a thread of its own while the process is suspended, and lets it go on once it is seen to wait.
+fn waits<T: Send>(cuda: &Cuda, agent: &mut Agent, call: impl FnOnce() -> T + Send) -> T {
+    let context = cuda.context();
+    agent.page.suspend(true);
+    thread::scope(|scope| {
+        let waits = scope.spawn(move || {
+            assert_eq!(call!(cuda, cuCtxSetCurrent(context => usize)), 0);
+            call()
+        });
+        assert!(eventually(|| agent.page.words().work().is_waiting));
+        assert!(eventually(|| agent.has_rung()));
+        assert!(!waits.is_finished());
+        agent.page.suspend(false);
+        waits.join().expect("ended")
+    })
+}
+
+#[test]
+fn memory_is_neither_taken_nor_freed_while_the_process_is_on_the_host() {
+    let cuda = inside!(4 * GIB);
+    let mut agent = Agent::with(&cuda, Lease::Free);
+    let first = waits(&cuda, &mut agent, || cuda.allocate(GIB)).expect("allocated");
+    assert_eq!(waits(&cuda, &mut agent, || cuda.free(first)), 0);
+    let mut ordered = 0_u64;
+    let place = &raw mut ordered as usize;
+    let code = waits(
+        &cuda,
+        &mut agent,
+        || call!(cuda, cuMemAllocAsync(place as *mut u64 => *mut u64, 1 << 20 => usize, 0 => usize)),
+    );
+    assert_eq!(code, 0);
+    let code = waits(&cuda, &mut agent, || call!(cuda, cuMemFreeAsync(ordered => u64, 0 => usize)));
+    assert_eq!(code, 0);
+    assert!(!agent.page.words().work().is_waiting);
+}
+
 #[test]
 fn the_whole_limit_is_shown() {
     let cuda = inside!(4 * GIB);

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command};
 
 use tempfile::TempDir;
@@ -13,7 +14,24 @@ struct Node {
     temp: TempDir,
     children: Vec<Child>,
     mover: Mover,
-    _gpu_time: Arc<GpuTime>,
+}
+
+/// A mover with the program in a folder.
+fn mover(folder: &Path) -> Mover {
+    let settings = SwapSettings { host_bytes: Some(1 << 30), driver_root: "/driver".into() };
+    let proc = Proc::new("/proc".into());
+    Mover::new(settings, folder.join("octavo"), proc, GpuTime::start().unwrap())
+}
+
+/// The share in a folder.
+fn share(folder: &Path) -> MovingShare {
+    MovingShare { name: "uid_share".to_owned(), folder: folder.join("uid_share") }
+}
+
+/// A process that is there.
+fn process(pid: u32) -> Process {
+    let start_time = Proc::new("/proc".into()).stat(pid).unwrap().start_time;
+    Process { pid, start_time }
 }
 
 impl Node {
@@ -27,30 +45,23 @@ impl Node {
              # process-checkpoint ACTION --timeout T --pid PID --driver-root ROOT\n\
              echo \"$2 $6\" >> {folder}/calls\n\
              code=$(grep -s \"^$2 $6 \" {folder}/refused | cut -d' ' -f3)\n\
-             if [ -n \"$code\" ]; then echo \"error: it is refused\" >&2; exit \"$code\"; fi\n"
+             if [ -n \"$code\" ]; then echo \"error: it is refused\" >&2; exit \"$code\"; fi\n\
+             if [ \"$2\" = out ]; then touch {folder}/away.$6; else rm -f {folder}/away.$6; fi\n"
         );
         fs::write(&program, script).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         let start = |_| Command::new("sleep").arg("600").spawn().unwrap();
         let children = (0..processes).map(start).collect();
-        let gpu_time = GpuTime::start().unwrap();
-        let settings = SwapSettings { host_bytes: Some(1 << 30), driver_root: "/driver".into() };
-        let proc = Proc::new("/proc".into());
-        let mover = Mover::new(settings, program, proc, Arc::clone(&gpu_time));
-        Self { temp, children, mover, _gpu_time: gpu_time }
+        let mover = mover(temp.path());
+        Self { temp, children, mover }
     }
 
     fn share(&self) -> MovingShare {
-        MovingShare { name: "uid_share".to_owned(), folder: self.temp.path().join("uid_share") }
+        share(self.temp.path())
     }
 
     fn processes(&self) -> Vec<Process> {
-        let proc = Proc::new("/proc".into());
-        let process = |child: &Child| {
-            let pid = child.id();
-            Process { pid, start_time: proc.stat(pid).unwrap().start_time }
-        };
-        self.children.iter().map(process).collect()
+        self.children.iter().map(|child| process(child.id())).collect()
     }
 
     fn pid(&self, index: usize) -> u32 {
@@ -170,4 +181,45 @@ fn a_share_that_cannot_return_stays_recorded() {
     assert!(node.record().is_some());
     node.refuse(&[]);
     node.back().unwrap();
+}
+
+/// Name of the test that plays the agent that is killed.
+const SCRIPT: &str = "swap::mover::tests::an_agent_that_is_killed";
+/// Its folder, and the pids of the processes that it moves.
+const FOLDER: &str = "OCTAVO_TEST_FOLDER";
+const PIDS: &str = "OCTAVO_TEST_PIDS";
+
+/// Not a test of its own: moves a share out and back for a parent test.
+#[test]
+fn an_agent_that_is_killed() {
+    let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
+    let pids = std::env::var(PIDS).unwrap();
+    let processes = pids.split(' ').map(|pid| process(pid.parse().unwrap())).collect();
+    let mover = mover(&folder);
+    mover.out(share(&folder), processes, Vec::new(), (1, 0));
+    mover.receiver.recv().expect("an end").result.unwrap();
+    mover.back(share(&folder));
+    mover.receiver.recv().expect("an end").result.unwrap();
+}
+
+#[test]
+fn an_agent_killed_at_any_step_leaves_no_process_behind() {
+    for point in ["swap.recorded", "swap.out", "swap.in"] {
+        let node = Node::with(3);
+        let pids: Vec<_> = (0..3).map(|index| node.pid(index).to_string()).collect();
+        let killed = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", SCRIPT, "--quiet"])
+            .env(FOLDER, node.temp.path())
+            .env(PIDS, pids.join(" "))
+            .env("OCTAVO_CRASH_AT", point)
+            .output()
+            .unwrap();
+        assert_eq!(killed.status.signal(), Some(9), "{point} was not come by: {killed:?}");
+        assert_eq!(super::super::swapped(&node.share().folder), Some(1), "{point}");
+        node.back().unwrap();
+        let left = fs::read_dir(node.temp.path()).unwrap().flatten();
+        let away = left.filter(|entry| entry.file_name().to_string_lossy().starts_with("away."));
+        assert_eq!(away.count(), 0, "{point}");
+        assert_eq!(node.record(), None, "{point}");
+    }
 }

@@ -8,6 +8,7 @@ use super::current::CurrentPool;
 use super::{ANY_POOLED, Pool, RESERVED_BYTES, record_pointer};
 use crate::cuda::{Pointer, Status};
 use crate::hooks::pools::real;
+use crate::leases::wait_while_suspended;
 use crate::platform::ffi::Out;
 use crate::process::{self, Process};
 use crate::tracking::account::advances::UnderWay;
@@ -32,6 +33,7 @@ pub(crate) struct PoolAllocation<M> {
 impl<M: FnOnce() -> Status> PoolAllocation<M> {
     /// Charges it, makes it and records the pointer.
     pub(crate) fn run(self) -> Status {
+        wait_while_suspended();
         self.try_run().unwrap_or_else(|status| status)
     }
 
