@@ -59,6 +59,7 @@ PARTS = [
         program("memory/foreign.py", "real-share", *(name for name in frameworks() if name in ("torch", "cupy", "cuda")))]),
     Part("E15", 60, "does the agent stop programs that no hook sees?", lambda: [
         program("memory/foreign.py", "bypasses", *(["copy"] if IS_SIMULATED else ["globals", "copy-managed", "inherited", "ipc"]))]),
+    Part("E7", 75, "how long does a process take to the host and back, and is all as it was?", lambda: [program("swap.py")]),
     Part("T1", 20, "what does a mark of finished work add to a launch?", lambda: [program("gpu_time/launches.py", "cost")]),
     Part("T2", 25, "what throughput is left with a cap of launches in flight?", lambda: [program("gpu_time/launches.py", "cap")]),
     Part("T3", 40, "how long does a stream take to drain?", lambda: [program("gpu_time/launches.py", "drain")]),

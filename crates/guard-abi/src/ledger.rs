@@ -98,16 +98,16 @@ pub fn try_charge<B: SlotTable>(
     bytes: u64,
     mut before_retry: impl FnMut(u32),
 ) -> Result<(), LimitExceeded> {
-    let limit = table.limit();
     let mut attempts = 0;
     // A charge above the limit is never written, so sums stay far from overflow.
-    if bytes > limit {
+    if bytes > table.limit() {
         return Err(LimitExceeded { used: total(table) });
     }
     loop {
         table.used(slot).add(bytes);
         let used = total(table);
-        if used <= limit {
+        // After the charge was written: a limit that is lowered before the slots are read is seen here, or the charge is seen there.
+        if used <= table.limit() {
             return Ok(());
         }
         table.used(slot).sub(bytes);

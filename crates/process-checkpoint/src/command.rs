@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use octavo_gpu::nvml::find_cuda_library;
+use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::Serialize;
 
 use crate::driver::{CudaProcess, Driver};
@@ -71,6 +72,9 @@ pub fn run(
 }
 
 fn report(args: &ProcessCheckpointArgs) -> Result<Report, ActionError> {
+    // Without its caller nothing would bring the process back. The next caller begins at the state that it finds.
+    let died_with = set_parent_process_death_signal(Some(Signal::KILL));
+    died_with.map_err(|error| ActionError::new(CheckpointError::Failed, error.to_string()))?;
     let library = find_cuda_library(&args.driver_root)
         .map_err(|error| ActionError::new(CheckpointError::Failed, error.to_string()))?;
     let driver = Driver::open(&library)?;

@@ -114,6 +114,9 @@ impl Target for CudaProcess<'_> {
                 self.pid
             ))),
             (code::NOT_SUPPORTED | code::NOT_FOUND, _) => Err(no_support()),
+            (code::INVALID_VALUE, _) => {
+                Err(self.error("state", code::INVALID_VALUE, CheckpointError::NoProcess))
+            }
             (code, _) => Err(self.error("state", code, CheckpointError::Failed)),
         }
     }
@@ -151,7 +154,6 @@ impl CudaProcess<'_> {
         code: i32,
         reason: CheckpointError,
     ) -> ActionError {
-        let reason = if code == code::INVALID_VALUE { CheckpointError::NoProcess } else { reason };
         let why = match (code, reason) {
             (code::NOT_PERMITTED, _) => {
                 "this process needs the capability SYS_PTRACE, or the user of the other".to_owned()

@@ -34,6 +34,8 @@ pub(crate) struct ProcessMemory {
 pub(super) enum MemoryCommand {
     /// The memory of all processes, by share.
     Look(Sender<BTreeMap<String, Vec<ProcessMemory>>>),
+    /// Whether a share has work in flight, once its lease has ended.
+    IsRunning(String, Sender<bool>),
     /// Whether a share's calls wait for its memory.
     Suspend(String, bool),
     /// Threads of a share that wait for memory try again.
@@ -79,6 +81,13 @@ impl Gpus {
                 // The asker may have gone.
                 let _ = sender.send(shares);
             }
+            MemoryCommand::IsRunning(share, sender) => {
+                self.step(now);
+                let mut own = self.clients.values().filter(|client| client.share == share);
+                let is_running = own.any(|client| client.work(now).is_running);
+                // The asker may have gone.
+                let _ = sender.send(is_running);
+            }
             MemoryCommand::Suspend(share, is_suspended) => {
                 let of_share = self.clients.iter().filter(|(_, client)| client.share == share);
                 of_share.clone().for_each(|(_, client)| client.suspend(is_suspended));
@@ -123,6 +132,13 @@ impl GpuTime {
         let (sender, receiver) = mpsc::channel();
         self.send(Command::Memory(MemoryCommand::Look(sender)));
         receiver.recv().unwrap_or_default()
+    }
+
+    /// Whether a share has work in flight. It has no lease any more if it is suspended.
+    pub(crate) fn has_work(&self, share: &str) -> bool {
+        let (sender, receiver) = mpsc::channel();
+        self.send(Command::Memory(MemoryCommand::IsRunning(share.to_owned(), sender)));
+        receiver.recv().unwrap_or(false)
     }
 
     /// Lets calls of a share wait while its memory is not on the GPU, or lets them go on.

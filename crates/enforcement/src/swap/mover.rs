@@ -1,8 +1,10 @@
 //! Moves the processes of a share, each move on a thread of its own. A move takes seconds.
 
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -89,6 +91,14 @@ pub(crate) struct Mover {
     gpu_time: Arc<GpuTime>,
     sender: Sender<Moved>,
     receiver: Receiver<Moved>,
+    /// Set at the end: no move begins any more.
+    is_ended: Arc<AtomicBool>,
+}
+
+impl Drop for Mover {
+    fn drop(&mut self) {
+        self.is_ended.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Mover {
@@ -102,7 +112,8 @@ impl Mover {
         let (sender, receiver) = mpsc::channel();
         let SwapSettings { host_bytes, driver_root } = settings;
         let checkpoints = Checkpoints { program, driver_root };
-        Self { checkpoints, host_bytes, proc, gpu_time, sender, receiver }
+        let is_ended = Arc::default();
+        Self { checkpoints, host_bytes, proc, gpu_time, sender, receiver, is_ended }
     }
 
     /// Moves that have ended since the last call.
@@ -122,11 +133,15 @@ impl Mover {
         // Parents first.
         processes.sort_by_key(|process| (process.start_time, process.pid));
         let (checkpoints, gpu_time) = (self.checkpoints.clone(), Arc::clone(&self.gpu_time));
-        let budget = self.host_bytes;
+        let (budget, is_ended) = (self.host_bytes, Arc::clone(&self.is_ended));
         self.begin(share, true, move |share| {
-            drain(&gpu_time, &share.name)?;
+            drain(&gpu_time, &share.name, &is_ended)?;
             if let Some(why) = missing_room(bytes, taken, budget, HostMemory::read(), &containers) {
                 return Err(MoveError::NoHostMemory(why));
+            }
+            let _lock = lock(&share.folder)?;
+            if is_ended.load(Ordering::Relaxed) {
+                return Err(MoveError::Busy);
             }
             let record =
                 Record { processes: processes.iter().map(|it| (*it).into()).collect(), bytes };
@@ -139,7 +154,10 @@ impl Mover {
     /// Begins to move a share back.
     pub(crate) fn back(&self, share: MovingShare) {
         let (checkpoints, proc) = (self.checkpoints.clone(), self.proc.clone());
-        self.begin(share, false, move |share| move_back(&checkpoints, &proc, &share.folder));
+        self.begin(share, false, move |share| {
+            let _lock = lock(&share.folder)?;
+            move_back(&checkpoints, &proc, &share.folder)
+        });
     }
 
     fn begin(
@@ -169,20 +187,25 @@ impl Mover {
 }
 
 /// Waits until a share has no work in flight: its threads wait for leases, and none is in the driver.
-fn drain(gpu_time: &GpuTime, share: &str) -> Result<(), MoveError> {
+fn drain(gpu_time: &GpuTime, share: &str, is_ended: &AtomicBool) -> Result<(), MoveError> {
     let deadline = Instant::now() + DRAIN_TIMEOUT;
     loop {
-        let memory = gpu_time.memory();
-        let is_running =
-            memory.get(share).is_some_and(|processes| processes.iter().any(|it| it.is_running));
-        if !is_running {
+        if !gpu_time.has_work(share) {
             return Ok(());
         }
-        if Instant::now() > deadline {
+        if Instant::now() > deadline || is_ended.load(Ordering::Relaxed) {
             return Err(MoveError::Busy);
         }
         thread::sleep(DRAIN_INTERVAL);
     }
+}
+
+/// Waits for the end of another move of the share: an agent that was killed may have left its last step behind.
+fn lock(folder: &Path) -> Result<File, MoveError> {
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    let path = folder.with_file_name(format!(".{name}.moving"));
+    let locked = File::create(&path).and_then(|file| file.lock().map(|()| file));
+    locked.map_err(|error| MoveError::Record(StorageError::of("lock", &path)(error)))
 }
 
 /// Moves processes to the host. If one cannot be moved, the others come back.
@@ -213,11 +236,17 @@ fn move_out(
 /// Moves the recorded processes of a share back, children first.
 fn move_back(checkpoints: &Checkpoints, proc: &Proc, folder: &Path) -> Result<(), MoveError> {
     let processes = Record::read(folder).map(|record| record.processes).unwrap_or_default();
+    let mut first_error = None;
+    // One that stays keeps no other one.
     for process in processes.into_iter().rev().filter(|process| process.is_there(proc)) {
-        bring_back(checkpoints, process.into()).map_err(MoveError::Refused)?;
+        let error = bring_back(checkpoints, process.into()).err();
+        first_error = first_error.or(error);
         failpoint::hit("swap.in");
     }
-    remove_record(folder).map_err(MoveError::Remove)
+    match first_error {
+        Some(error) => Err(MoveError::Refused(error)),
+        None => remove_record(folder).map_err(MoveError::Remove),
+    }
 }
 
 /// Moves a process back, if it is still there.

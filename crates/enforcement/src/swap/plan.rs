@@ -18,51 +18,18 @@
 //!
 //! This does no I/O and reads no clock: the same observations give the same moves. All sizes are in bytes.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use octavo_api::config::ShareClass;
 
-use victims::{Candidate, choose};
+pub(crate) use settings::PlanSettings;
+use victims::Victims;
 use wants::{Rank, Want};
 
+mod settings;
 mod victims;
 mod wants;
-
-/// Times and sizes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PlanSettings {
-    /// A share without work for so long is idle.
-    pub(crate) idle_after: Duration,
-    /// How long a share is resident before one that is out may take its place.
-    pub(crate) turn: Duration,
-    /// How long a request above a share's own is kept waiting for others to become idle.
-    pub(crate) patience: Duration,
-    /// After which a share that is out returns without being asked for, if there is room.
-    pub(crate) return_after: Duration,
-    /// How long a share is left alone after a move failed.
-    pub(crate) retry_after: Duration,
-    /// Granted beyond what was asked for, if it is free: so that not each allocation asks.
-    pub(crate) chunk: u64,
-    /// Memory that stays free while any is lent. The driver takes some that no call asks for: code, and what contexts have beyond
-    /// their charge.
-    pub(crate) reserve: u64,
-}
-
-impl Default for PlanSettings {
-    fn default() -> Self {
-        Self {
-            idle_after: Duration::from_secs(2),
-            turn: Duration::from_secs(30),
-            patience: Duration::from_secs(3),
-            return_after: Duration::from_mins(1),
-            retry_after: Duration::from_secs(30),
-            chunk: 256 << 20,
-            reserve: 768 << 20,
-        }
-    }
-}
 
 /// Observation of a share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -122,9 +89,9 @@ pub(crate) enum Move {
 enum Place {
     /// On the GPU, since.
     Resident(Duration),
-    /// On its way to the host. Once it has been moved, the driver's count shows when it is free.
-    Leaving { bytes: u64, is_moved: bool },
-    /// On the host, since.
+    /// On its way to the host.
+    Leaving { bytes: u64 },
+    /// On the host, since. The driver's count shows when its memory is free.
     Out { bytes: u64, since: Duration },
     /// On its way back.
     Returning { bytes: u64 },
@@ -133,6 +100,8 @@ enum Place {
 #[derive(Clone, Copy, Debug)]
 struct Account {
     granted: u64,
+    /// When it was last given something.
+    given_at: Duration,
     place: Place,
     /// When it may have worked last.
     active_at: Duration,
@@ -160,8 +129,14 @@ impl GpuMemory {
         let place = Place::Out { bytes, since: now };
         // It is wanted at once: a thread that waits in the driver is not seen.
         let wants_since = Some(Duration::ZERO);
-        let account =
-            Account { granted: 0, place, active_at: now, wants_since, rests_until: Duration::ZERO };
+        let account = Account {
+            granted: 0,
+            given_at: now,
+            place,
+            active_at: now,
+            wants_since,
+            rests_until: Duration::ZERO,
+        };
         self.accounts.insert(share.to_owned(), account);
     }
 
@@ -173,7 +148,9 @@ impl GpuMemory {
     /// Bytes of a share that are on the host, or on their way.
     pub(crate) fn swapped(&self, share: &str) -> u64 {
         match self.accounts.get(share).map(|account| account.place) {
-            Some(Place::Out { bytes, .. } | Place::Returning { bytes }) => bytes,
+            Some(
+                Place::Leaving { bytes } | Place::Out { bytes, .. } | Place::Returning { bytes },
+            ) => bytes,
             _ => 0,
         }
     }
@@ -194,14 +171,16 @@ impl GpuMemory {
     ) -> Vec<Move> {
         self.observe(now, shares, grants);
         let held = shares.iter().map(|(name, share)| self.held(name, share));
-        let mut free = usable.saturating_sub(held.fold(0, u64::saturating_add));
+        let held = held.fold(0, u64::saturating_add);
+        let mut free = usable.saturating_sub(held);
         let mut moves = Vec::new();
-        let mut has_pending = false;
         let is_lent = self.has_borrowers(shares);
         let leaving = |account: &Account| matches!(account.place, Place::Leaving { .. });
         let is_leaving = self.accounts.values().any(leaving);
         let wants = self.wants(now, shares, grants);
-        self.is_short = false;
+        let mut has_pending =
+            self.cover(now, held.saturating_sub(usable), shares, grants, &mut moves);
+        self.is_short = has_pending;
         for want in &wants {
             if has_pending {
                 // What becomes free is for those before it.
@@ -216,33 +195,65 @@ impl GpuMemory {
             let reserve = if lends { self.settings.reserve } else { 0 };
             let needed = want.missing.saturating_add(reserve);
             if needed > free {
-                free += self.take_unused(want, needed - free, shares, grants);
+                free += self.take_unused(now, want, needed - free, shares, grants);
             }
             if needed <= free {
-                free -= self.give(want, free - reserve, shares, grants, &mut moves);
+                free -= self.give(now, want, free - reserve, shares, grants, &mut moves);
                 continue;
             }
             if want.rank == Rank::Unasked {
                 continue;
             }
+            let victims =
+                self.take_from_victims(now, want, free.saturating_sub(reserve), shares, &mut moves);
+            match victims {
+                Victims::Move => has_pending = true,
+                Victims::Later => self.refuse_late(now, want, grants),
+                Victims::None if want.rank == Rank::Within && want.missing <= free => {
+                    free -= self.give(now, want, free, shares, grants, &mut moves);
+                    continue;
+                }
+                // It may be that others of them rest, or are on their way back.
+                Victims::None
+                    if want.rank == Rank::Within && self.has_hope(usable, want, shares) => {}
+                Victims::None if want.is_out => {}
+                Victims::None => grants.answer(&want.share),
+            }
             self.is_short = true;
-            let free = free.saturating_sub(reserve);
-            has_pending = self.take_from_victims(now, want, free, shares, grants, &mut moves);
         }
         if !self.is_short {
             let reserve = if is_lent || is_leaving { self.settings.reserve } else { 0 };
-            self.fill_requests(free.saturating_sub(reserve), shares, grants);
+            self.fill_requests(now, free.saturating_sub(reserve), shares, grants);
         }
         moves
+    }
+
+    /// Takes back what shares have beyond the GPU: a share with a request of its own has come while it was lent. Returns whether memory
+    /// is on its way.
+    fn cover(
+        &mut self,
+        now: Duration,
+        missing: u64,
+        shares: &BTreeMap<String, ShareMemory>,
+        grants: &mut impl Grants,
+        moves: &mut Vec<Move>,
+    ) -> bool {
+        if missing == 0 {
+            return false;
+        }
+        let mut want = Want::of_all(missing, now);
+        want.missing -= self.take_unused(now, &want, missing, shares, grants);
+        want.missing > 0 && self.take_from_victims(now, &want, 0, shares, moves) == Victims::Move
     }
 
     /// Notes the end of a move to the host.
     pub(crate) fn left(&mut self, share: &str, now: Duration, is_moved: bool) {
         let rests_until = now + self.settings.retry_after;
         let Some(account) = self.accounts.get_mut(share) else { return };
-        if let Place::Leaving { bytes, .. } = account.place {
+        if let Place::Leaving { bytes } = account.place {
             if is_moved {
-                account.place = Place::Leaving { bytes, is_moved };
+                account.place = Place::Out { bytes, since: now };
+                account.granted = 0;
             } else {
                 account.place = Place::Resident(now);
                 account.rests_until = rests_until;
@@ -273,9 +284,14 @@ impl GpuMemory {
         grants: &mut impl Grants,
     ) {
         self.accounts.retain(|name, _| shares.contains_key(name));
-        for (name, share) in shares.iter().filter(|(_, share)| share.is_elastic()) {
+        for (name, share) in shares {
+            // One that cannot be observed for a moment keeps its account.
+            if !share.is_elastic() && !self.accounts.contains_key(name) {
+                continue;
+            }
             let account = self.accounts.entry(name.clone()).or_insert_with(|| Account {
                 granted: grants.grant(name, share.used),
+                given_at: now,
                 place: Place::Resident(now),
                 active_at: now,
                 wants_since: None,
@@ -284,22 +300,18 @@ impl GpuMemory {
             if share.is_active {
                 account.active_at = now;
             }
-            match account.place {
-                Place::Leaving { bytes, is_moved: true }
-                    if share.driver.is_none_or(|it| it == 0) =>
-                {
-                    account.place = Place::Out { bytes, since: now };
-                    account.granted = 0;
-                }
+            if matches!(account.place, Place::Out { .. }) && share.processes == 0 {
                 // Its processes have ended.
-                Place::Out { .. } if share.processes == 0 => {
-                    account.place = Place::Resident(now);
-                    account.granted = grants.grant(name, share.used);
-                }
-                _ => {}
+                account.place = Place::Resident(now);
+                account.granted = grants.grant(name, share.used);
             }
             let is_out = matches!(account.place, Place::Out { .. });
-            let wants = share.need.is_some() || is_out && share.is_waiting;
+            let wants = match account.place {
+                Place::Out { since, .. } => {
+                    share.is_waiting || now.saturating_sub(since) >= self.settings.longest_out
+                }
+                _ => share.need.is_some(),
+            };
             // A want from before this agent lasts until the share is back.
             let lasts = is_out && account.wants_since == Some(Duration::ZERO);
             account.wants_since =
@@ -318,19 +330,21 @@ impl GpuMemory {
 
     /// Bytes of the GPU that are a share's.
     fn held(&self, name: &str, share: &ShareMemory) -> u64 {
-        let Some(account) = self.accounts.get(name) else {
-            return share.request.max(share.present());
-        };
+        // Containers write the ledger. Beyond what a share may have, only the driver's count is believed.
+        let on_gpu = share.driver.unwrap_or(0);
+        let Some(account) = self.accounts.get(name) else { return share.request.max(on_gpu) };
         match account.place {
-            Place::Resident(_) | Place::Leaving { .. } => account.granted.max(share.present()),
-            Place::Out { .. } => 0,
-            Place::Returning { bytes } => bytes.max(account.granted),
+            Place::Resident(_) | Place::Leaving { .. } => account.granted.max(on_gpu),
+            // What the driver still counts is not free, and what it does not tell is not either.
+            Place::Out { bytes, .. } => share.driver.unwrap_or(bytes),
+            Place::Returning { bytes } => bytes.max(account.granted).max(on_gpu),
         }
     }
 
     /// Takes grants back that are not used, up to `bytes`. Returns how much.
     fn take_unused(
         &mut self,
+        now: Duration,
         want: &Want,
         bytes: u64,
         shares: &BTreeMap<String, ShareMemory>,
@@ -340,7 +354,8 @@ impl GpuMemory {
             .accounts
             .iter_mut()
             .filter(|(name, account)| {
-                **name != want.share && matches!(account.place, Place::Resident(_))
+                let is_kept = now.saturating_sub(account.given_at) < self.settings.keep_grant;
+                **name != want.share && !is_kept && matches!(account.place, Place::Resident(_))
             })
             .filter_map(|(name, account)| Some((name, account, shares.get(name)?)))
             .collect();
@@ -374,6 +389,7 @@ impl GpuMemory {
     /// Gives a share what it wants. Returns how much of `free` that takes.
     fn give(
         &mut self,
+        now: Duration,
         want: &Want,
         free: u64,
         shares: &BTreeMap<String, ShareMemory>,
@@ -386,6 +402,7 @@ impl GpuMemory {
         else {
             return 0;
         };
+        account.given_at = now;
         if let Place::Out { bytes, .. } = account.place {
             account.place = Place::Returning { bytes };
             account.granted = grants.grant(&want.share, bytes);
@@ -401,84 +418,10 @@ impl GpuMemory {
         account.granted.saturating_sub(before).min(free)
     }
 
-    /// Chooses victims for a share. Returns whether memory is on its way to it.
-    fn take_from_victims(
-        &mut self,
-        now: Duration,
-        want: &Want,
-        free: u64,
-        shares: &BTreeMap<String, ShareMemory>,
-        grants: &mut impl Grants,
-        moves: &mut Vec<Move>,
-    ) -> bool {
-        let leaving = self.accounts.values().filter_map(|account| match account.place {
-            Place::Leaving { bytes, .. } => Some(bytes),
-            _ => None,
-        });
-        let coming = leaving.fold(free, u64::saturating_add);
-        if want.missing <= coming {
-            return true;
-        }
-        let candidates = self.candidates(now, want, shares);
-        let all = candidates.iter().map(|it| it.bytes).fold(coming, u64::saturating_add);
-        if all < want.missing {
-            if !want.is_out {
-                grants.answer(&want.share);
-            }
-            return false;
-        }
-        let Some(victims) = choose(candidates, want.missing - coming) else {
-            self.refuse_late(now, want, grants);
-            return false;
-        };
-        for Candidate { share, bytes, .. } in victims {
-            if let Some(account) = self.accounts.get_mut(&share) {
-                account.place = Place::Leaving { bytes, is_moved: false };
-            }
-            moves.push(Move::Out(share, bytes));
-        }
-        true
-    }
-
-    /// Shares that may be moved for another one.
-    fn candidates(
-        &self,
-        now: Duration,
-        want: &Want,
-        shares: &BTreeMap<String, ShareMemory>,
-    ) -> Vec<Candidate> {
-        let settings = &self.settings;
-        let found = self.accounts.iter().filter_map(|(name, account)| {
-            let share = shares.get(name)?;
-            let Place::Resident(since) = account.place else { return None };
-            let is_movable = !share.is_unmovable && share.processes > 0;
-            let is_above = share.present() > share.request;
-            let is_open =
-                want.rank == Rank::Within || protection(share.class) <= protection(want.class);
-            if *name == want.share
-                || !is_movable
-                || !is_above
-                || !is_open
-                || account.rests_until > now
-            {
-                return None;
-            }
-            let idle = now.saturating_sub(account.active_at);
-            let is_idle = idle >= settings.idle_after;
-            let has_had_turn = want.is_out && now.saturating_sub(since) >= settings.turn;
-            Some(Candidate {
-                share: name.clone(),
-                bytes: share.present(),
-                is_due: want.rank == Rank::Within || is_idle || has_had_turn,
-                rank: (protection(share.class), !is_idle, Reverse(idle), since),
-            })
-        });
-        found.collect()
-    }
-
     /// Grants shares their requests again, as far as memory is free.
     fn fill_requests(
         &mut self,
+        now: Duration,
         mut free: u64,
         shares: &BTreeMap<String, ShareMemory>,
         grants: &mut impl Grants,
@@ -490,6 +433,7 @@ impl GpuMemory {
                 let more = free.min(share.request - has);
                 if more > 0 {
                     account.granted = grants.grant(name, has + more);
+                    account.given_at = now;
                     free -= more;
                 }
             }

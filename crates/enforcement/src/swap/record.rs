@@ -63,6 +63,8 @@ impl Record {
 }
 
 /// Removes the record of the share with this folder, if there is one.
+///
+/// The file that a move locks stays: another move may wait for it. It is removed with the folder.
 pub(crate) fn remove_record(folder: &Path) -> io::Result<()> {
     match fs::remove_file(path(folder)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

@@ -26,7 +26,9 @@ use crate::process::Process;
 use crate::process::freezer::Freezer;
 use crate::process::proc::Proc;
 use crate::swap::plan::{GpuMemory, Grants, Move, PlanSettings, ShareMemory};
-use crate::swap::{ContainerMemory, MoveError, Moved, Mover, MovingShare, living, swapped};
+use crate::swap::{
+    ContainerMemory, MoveError, Moved, Mover, MovingShare, living, remove_record, swapped,
+};
 
 /// The memory of the node's shares.
 #[derive(Debug)]
@@ -39,6 +41,10 @@ pub(super) struct Swapping {
     sizes: BTreeMap<String, u64>,
     /// Whether a share's memory can be moved, as last reported.
     states: BTreeMap<String, SwapState>,
+    /// Shares whose calls wait.
+    suspended: BTreeSet<String>,
+    /// Shares that are being moved.
+    moving: BTreeSet<String>,
 }
 
 /// What a step needs of the watchdog.
@@ -74,8 +80,15 @@ impl Grants for Limits<'_> {
 
 impl Swapping {
     pub(super) fn new(gpu_time: Arc<GpuTime>, mover: Mover) -> Self {
-        let (gpus, sizes, states) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { gpu_time, mover, gpus, sizes, states }
+        Self {
+            gpu_time,
+            mover,
+            gpus: BTreeMap::new(),
+            sizes: BTreeMap::new(),
+            states: BTreeMap::new(),
+            suspended: BTreeSet::new(),
+            moving: BTreeSet::new(),
+        }
     }
 
     /// Sets the memory that programs can have of each GPU, in bytes.
@@ -91,7 +104,37 @@ impl Swapping {
     /// Forgets a share that is given back.
     pub(super) fn remove(&mut self, name: &str) {
         self.states.remove(name);
-        self.gpu_time.suspend(name, false);
+        self.suspend(name, false);
+    }
+
+    /// Lets calls of a share wait, or go on.
+    fn suspend(&mut self, name: &str, is_suspended: bool) {
+        let is_new = if is_suspended {
+            self.suspended.insert(name.to_owned())
+        } else {
+            self.suspended.remove(name)
+        };
+        if is_new {
+            self.gpu_time.suspend(name, is_suspended);
+        }
+    }
+
+    /// Lets shares go on that are on the GPU again, or whose processes have ended on the host. Their records go.
+    fn resume(&mut self, context: &SwapContext<'_>) {
+        let is_back = |name: &&String| {
+            let share = context.shares.get(*name);
+            let plan = share.and_then(|share| self.gpus.get(&share.share.gpu_uuid));
+            !self.moving.contains(*name) && plan.is_none_or(|plan| !plan.is_suspended(name))
+        };
+        let back: Vec<_> = self.suspended.iter().filter(is_back).cloned().collect();
+        for name in back {
+            self.suspend(&name, false);
+            if let Some(share) = context.shares.get(&name)
+                && let Err(error) = remove_record(&share.share.folder)
+            {
+                tracing::warn!(share = name, %error, "the record of swapped processes cannot be removed");
+            }
+        }
     }
 
     /// Observes all shares, and does what the plans say.
@@ -128,6 +171,7 @@ impl Swapping {
                 self.begin(&planned, &pages, context);
             }
         }
+        self.resume(context);
         self.gpu_time.observe(observed);
         self.report(&pages, context);
     }
@@ -140,7 +184,7 @@ impl Swapping {
             }
             self.states.insert(name.clone(), SwapState::Swappable);
             if let Some(bytes) = swapped(&share.share.folder) {
-                self.gpu_time.suspend(name, true);
+                self.suspend(name, true);
                 let gpu = share.share.gpu_uuid.clone();
                 self.gpus.entry(gpu).or_insert_with(new_plan).adopt_out(name, bytes, at);
             }
@@ -148,7 +192,7 @@ impl Swapping {
     }
 
     fn begin(
-        &self,
+        &mut self,
         planned: &Move,
         pages: &BTreeMap<String, Vec<ProcessMemory>>,
         context: &SwapContext<'_>,
@@ -156,11 +200,12 @@ impl Swapping {
         let (Move::Out(name, _) | Move::In(name)) = planned;
         let Some(share) = context.shares.get(name) else { return };
         let moving = MovingShare { name: name.clone(), folder: share.share.folder.clone() };
+        self.moving.insert(name.clone());
         let Move::Out(name, bytes) = planned else {
             self.mover.back(moving);
             return;
         };
-        self.gpu_time.suspend(name, true);
+        self.suspend(name, true);
         let connected = pages.get(name).into_iter().flatten().filter_map(|page| {
             let start_time = context.proc.stat(page.pid).ok()?.start_time;
             Some(Process { pid: page.pid, start_time })
@@ -184,6 +229,7 @@ impl Swapping {
     /// Takes the end of a move.
     fn end(&mut self, at: Duration, moved: Moved, context: &mut SwapContext<'_>) {
         let Moved { share: name, is_out, took, result } = moved;
+        self.moving.remove(&name);
         let Some(share) = context.shares.get(&name) else { return };
         let Some(plan) = self.gpus.get_mut(&share.share.gpu_uuid) else { return };
         let bytes = swapped(&share.share.folder);
@@ -193,9 +239,6 @@ impl Swapping {
             // Whatever became of the record, the processes are back.
             (Ok(()) | Err(MoveError::Remove(_)), false) => plan.returned(&name, at, true),
             (Err(_), false) => plan.returned(&name, at, false),
-        }
-        if !plan.is_suspended(&name) {
-            self.gpu_time.suspend(&name, false);
         }
         let is_done = result.is_ok();
         context.metrics.count_move(&share.labels, is_out, is_done, took);
@@ -288,7 +331,8 @@ fn observe(
         let own = pages.get(name);
         let pages = own.into_iter().flatten();
         let needs = pages.clone().filter_map(|page| page.need);
-        let need = needs.reduce(u64::saturating_add);
+        // Each of several processes may have it; the others ask again.
+        let need = needs.min();
         // They may not have connected to this agent yet.
         let is_away = plan.swapped(name) > 0;
         let away = if is_away { living(&share.folder, proc) } else { 0 };
@@ -299,7 +343,8 @@ fn observe(
             class: share.class,
             used: used.unwrap_or(0),
             driver: monitored.driver_bytes(),
-            processes: pages.clone().count().max(away),
+            // A process may have no guard, or have closed its connection.
+            processes: pages.clone().count().max(monitored.processes().count()).max(away),
             need,
             is_waiting: pages.clone().any(|page| page.is_waiting),
             is_active: pages.clone().any(|page| page.is_active),

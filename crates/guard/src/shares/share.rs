@@ -111,6 +111,9 @@ pub(super) fn damage_code(damage: state::Damage) -> u64 {
 /// kernel about every slot. An allocation that does not fit clears them at once.
 const REAP_INTERVAL_MS: u64 = 100;
 
+/// Requests for memory that others have before an allocation is refused.
+const MAX_ASKS: u32 = 3;
+
 impl Share {
     /// Opens the share of a folder and claims a slot. `index` is its place in the list of shares.
     pub(super) fn open(name: &[u8], index: usize) -> Result<Self, ClosedReason> {
@@ -295,8 +298,7 @@ impl Share {
             if self.withheld_bytes() == 0 || self.total().saturating_add(bytes) > self.limit() {
                 return Err(Status::OUT_OF_MEMORY);
             }
-            self.leases.ask_for_memory(bytes);
-            self.try_charge(bytes)?;
+            self.borrow(bytes)?;
         }
         let used = self.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if used > self.slot().peak_bytes.load(Ordering::Relaxed) {
@@ -308,6 +310,21 @@ impl Share {
     fn try_charge(&self, bytes: u64) -> Result<(), Status> {
         ledger::try_charge(&self.files(), self.index(), bytes, |attempts| self.wait(attempts))
             .map_err(|_| Status::OUT_OF_MEMORY)
+    }
+
+    /// Asks the agent for memory of the share that others have now. What it gives may be taken by another process of the share, or the
+    /// agent may be replaced by its successor meanwhile; so this asks a few times.
+    #[cold]
+    fn borrow(&self, bytes: u64) -> Result<(), Status> {
+        for _ in 0..MAX_ASKS {
+            let before = self.withheld_bytes();
+            self.leases.ask_for_memory(bytes);
+            let charged = self.try_charge(bytes);
+            if charged.is_ok() || self.withheld_bytes() == before {
+                return charged;
+            }
+        }
+        Err(Status::OUT_OF_MEMORY)
     }
 
     /// Bytes of the limit that other shares have now.

@@ -125,6 +125,93 @@ fn some_memory_stays_free_while_any_is_lent() {
 }
 
 #[test]
+fn a_share_that_comes_while_its_memory_is_lent_gets_it() {
+    let (mut gpu, mut memory) = Gpu::with(&[("a", 10, 80, 60)]);
+    gpu.step(&mut memory, 0);
+    assert_eq!(gpu.step(&mut memory, 1), []);
+    let gib = |bytes| bytes * GIB;
+    let plain = ShareMemory {
+        request: gib(30),
+        limit: gib(30),
+        driver: Some(0),
+        processes: 0,
+        ..ShareMemory::default()
+    };
+    gpu.shares.insert("plain".to_owned(), plain);
+    assert_eq!(gpu.step(&mut memory, 1), [out("a", 60)], "before the new one asks for anything");
+    // What another one has not used yet goes back without a move.
+    let (mut gpu, mut memory) = Gpu::with(&[("a", 10, 80, 20)]);
+    gpu.step(&mut memory, 0);
+    gpu.needs("a", 50);
+    gpu.step(&mut memory, 1);
+    gpu.share("a").need = None;
+    gpu.shares.insert("plain".to_owned(), plain);
+    assert_eq!(gpu.step(&mut memory, 5), []);
+    assert_eq!(gpu.granted("a"), 50);
+}
+
+#[test]
+fn a_share_within_its_request_waits_for_a_borrower_that_rests() {
+    let (mut gpu, mut memory) = Gpu::with(&[("a", 10, 80, 60), ("b", 40, 80, 20)]);
+    gpu.step(&mut memory, 0);
+    gpu.needs("b", 20);
+    assert_eq!(gpu.step(&mut memory, 5), [out("a", 60)]);
+    memory.left("a", gpu.at, false);
+    for _ in 0..5 {
+        assert_eq!(gpu.step(&mut memory, 1), []);
+        assert!(gpu.answered.is_empty(), "it may be moved later");
+    }
+    assert_eq!(gpu.step(&mut memory, 30), [out("a", 60)]);
+}
+
+#[test]
+fn a_ledger_that_a_container_forged_takes_nothing_from_others() {
+    let (mut gpu, mut memory) = Gpu::with(&[("a", 10, 80, 5), ("forged", 20, 20, 5)]);
+    gpu.share("forged").used = u64::MAX;
+    gpu.step(&mut memory, 0);
+    gpu.needs("a", 50);
+    assert_eq!(gpu.step(&mut memory, 1), []);
+    assert_eq!((gpu.granted("a"), gpu.answered.as_slice()), (55, &["a".to_owned()][..]));
+}
+
+#[test]
+fn what_the_driver_still_counts_is_not_given_away() {
+    let (mut gpu, mut memory) = Gpu::with(&[("a", 10, 80, 60), ("b", 40, 80, 20)]);
+    gpu.step(&mut memory, 0);
+    gpu.needs("b", 20);
+    assert_eq!(gpu.step(&mut memory, 5), [out("a", 60)]);
+    memory.left("a", gpu.at, true);
+    assert_eq!(gpu.step(&mut memory, 1), []);
+    assert!(gpu.answered.is_empty());
+    gpu.share("a").driver = None;
+    gpu.step(&mut memory, 1);
+    assert!(gpu.answered.is_empty(), "what it does not tell is not free");
+    gpu.share("a").driver = Some(0);
+    gpu.step(&mut memory, 1);
+    assert_eq!(gpu.answered, ["b"]);
+}
+
+#[test]
+fn a_share_whose_threads_are_not_seen_to_wait_returns_by_turns() {
+    let (mut gpu, mut memory) = Gpu::with(&[("a", 10, 80, 60), ("b", 40, 80, 20)]);
+    gpu.step(&mut memory, 0);
+    gpu.needs("b", 20);
+    gpu.step(&mut memory, 5);
+    gpu.leaves(&mut memory, "a");
+    gpu.step(&mut memory, 1);
+    *gpu.share("b") = ShareMemory {
+        used: 60 * GIB,
+        driver: Some(60 * GIB),
+        need: None,
+        is_active: true,
+        ..*gpu.share("b")
+    };
+    memory.accounts.get_mut("b").unwrap().granted = 60 * GIB;
+    assert_eq!(gpu.step(&mut memory, 300), []);
+    assert_eq!(gpu.step(&mut memory, 301), [out("b", 60)]);
+}
+
+#[test]
 fn an_unused_request_is_lent_and_had_back() {
     let (mut gpu, mut memory) = Gpu::with(&[("idle", 40, 80, 2), ("busy", 40, 80, 40)]);
     gpu.step(&mut memory, 0);

@@ -1,7 +1,11 @@
 //! Which shares are moved to the host so that another one fits.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::time::Duration;
+
+use super::wants::{Rank, Want};
+use super::{GpuMemory, Move, Place, ShareMemory, protection};
 
 /// A share that may be moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +21,7 @@ pub(super) struct Candidate {
 }
 
 /// The first candidates that free so many bytes, without any that are not needed for it. `None` if those that are due do not suffice.
-pub(super) fn choose(mut candidates: Vec<Candidate>, missing: u64) -> Option<Vec<Candidate>> {
+fn choose(mut candidates: Vec<Candidate>, missing: u64) -> Option<Vec<Candidate>> {
     candidates.retain(|candidate| candidate.is_due);
     candidates.sort_by(|one, other| (one.rank, &one.share).cmp(&(other.rank, &other.share)));
     let mut chosen = Vec::new();
@@ -41,6 +45,116 @@ pub(super) fn choose(mut candidates: Vec<Candidate>, missing: u64) -> Option<Vec
         }
     }
     Some(chosen)
+}
+
+/// What becomes of a want by moving others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Victims {
+    /// Memory is on its way.
+    Move,
+    /// Those that would suffice may not be moved yet.
+    Later,
+    /// They do not suffice.
+    None,
+}
+
+/// How long the driver may count memory that was moved.
+const SETTLE_TIME: Duration = Duration::from_secs(5);
+
+impl GpuMemory {
+    /// Chooses victims for a share.
+    pub(super) fn take_from_victims(
+        &mut self,
+        now: Duration,
+        want: &Want,
+        free: u64,
+        shares: &BTreeMap<String, ShareMemory>,
+        moves: &mut Vec<Move>,
+    ) -> Victims {
+        let coming = self.accounts.iter().filter_map(|(name, account)| match account.place {
+            Place::Leaving { bytes } => Some(bytes),
+            // The driver may take a moment to count it no more.
+            Place::Out { bytes, since } if now.saturating_sub(since) < SETTLE_TIME => {
+                shares.get(name).map(|share| share.driver.unwrap_or(bytes))
+            }
+            _ => None,
+        });
+        let coming = coming.fold(free, u64::saturating_add);
+        if want.missing <= coming {
+            return Victims::Move;
+        }
+        let candidates = self.candidates(now, want, shares);
+        let all = candidates.iter().map(|it| it.bytes).fold(coming, u64::saturating_add);
+        if all < want.missing {
+            return Victims::None;
+        }
+        let Some(victims) = choose(candidates, want.missing - coming) else {
+            return Victims::Later;
+        };
+        for Candidate { share, bytes, .. } in victims {
+            if let Some(account) = self.accounts.get_mut(&share) {
+                account.place = Place::Leaving { bytes };
+            }
+            moves.push(Move::Out(share, bytes));
+        }
+        Victims::Move
+    }
+
+    /// Whether a share within its request can have what it wants once all others have had moves and rests.
+    pub(super) fn has_hope(
+        &self,
+        usable: u64,
+        want: &Want,
+        shares: &BTreeMap<String, ShareMemory>,
+    ) -> bool {
+        let fixed = shares.iter().map(|(name, share)| match self.accounts.get(name) {
+            _ if *name == want.share => self.held(name, share),
+            Some(account) if matches!(account.place, Place::Resident(_)) => {
+                let is_movable = !share.is_unmovable && share.processes > 0;
+                let can_go = is_movable && share.present() > share.request;
+                if can_go { 0 } else { share.present().max(share.request) }
+            }
+            Some(_) => 0,
+            None => self.held(name, share),
+        });
+        fixed.fold(want.missing, u64::saturating_add) <= usable
+    }
+
+    /// Shares that may be moved for another one.
+    pub(super) fn candidates(
+        &self,
+        now: Duration,
+        want: &Want,
+        shares: &BTreeMap<String, ShareMemory>,
+    ) -> Vec<Candidate> {
+        let settings = &self.settings;
+        let found = self.accounts.iter().filter_map(|(name, account)| {
+            let share = shares.get(name)?;
+            let Place::Resident(since) = account.place else { return None };
+            let is_movable = !share.is_unmovable && share.processes > 0;
+            let is_above = share.present() > share.request;
+            let is_open =
+                want.rank == Rank::Within || protection(share.class) <= protection(want.class);
+            if *name == want.share
+                || !is_movable
+                || !is_above
+                || !is_open
+                || account.rests_until > now
+            {
+                return None;
+            }
+            let idle = now.saturating_sub(account.active_at);
+            let is_idle = idle >= settings.idle_after;
+            let has_had_turn = want.is_out && now.saturating_sub(since) >= settings.turn;
+            Some(Candidate {
+                share: name.clone(),
+                bytes: share.present(),
+                is_due: want.rank == Rank::Within || is_idle || has_had_turn,
+                rank: (protection(share.class), !is_idle, Reverse(idle), since),
+            })
+        });
+        found.collect()
+    }
 }
 
 #[cfg(test)]

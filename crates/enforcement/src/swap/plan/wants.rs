@@ -35,6 +35,14 @@ pub(super) enum Rank {
     Unasked,
 }
 
+impl Want {
+    /// That of a GPU whose shares have more than it has.
+    pub(super) fn of_all(missing: u64, now: Duration) -> Self {
+        let (share, class) = (String::new(), ShareClass::LatencyCritical);
+        Self { share, missing, is_out: false, rank: Rank::Within, class, since: now }
+    }
+}
+
 impl GpuMemory {
     /// Who wants memory, in the order in which they get it. Requests that need nothing, or can never be met, are answered.
     pub(super) fn wants(
@@ -89,7 +97,7 @@ impl GpuMemory {
     /// Refuses a request above the share's own that has waited for long enough.
     pub(super) fn refuse_late(&self, now: Duration, want: &Want, grants: &mut impl Grants) {
         let waited = now.saturating_sub(want.since);
-        if !want.is_out && want.rank == Rank::Above && waited >= self.settings.patience {
+        if !want.is_out && want.rank == Rank::Above && waited >= self.settings.refuse_after {
             grants.answer(&want.share);
         }
     }

@@ -1,5 +1,7 @@
 //! How much of its limit a share may have now, on a node that swaps memory.
 
+use std::sync::atomic::{Ordering, fence};
+
 use octavo_guard_abi::LIMITS_FILE;
 
 use super::super::guards::state_file::{self, StateBuffer};
@@ -27,17 +29,22 @@ impl MonitoredShare {
 
     /// Lets the share have so much of its limit. If it uses more, that stays. Returns what it may have.
     ///
-    /// A guard charges first and reads the limit then. This writes the limit first and reads the charges then. So of both at least one
+    /// A guard charges first and reads the limit then ([`octavo_guard_abi::ledger::try_charge`]). This writes the limit first and reads the charges then. So of both at least one
     /// sees the other, and no more is used than is returned.
     pub(in crate::watchdog) fn grant(&mut self, bytes: u64, copy: &mut StateBuffer) -> u64 {
         let limit = self.share.memory_bytes;
+        let withheld = self.open.as_ref().and_then(|open| open.limits.live().ok());
+        let Some(before) = withheld.map(|live| limit.saturating_sub(live.withheld_bytes)) else {
+            return limit;
+        };
         let mut granted = bytes.min(limit);
-        // What a share has whose files cannot be read is not known.
         for _ in 0..2 {
             if !self.set_withheld(limit - granted) {
-                return limit;
+                return before.max(granted);
             }
-            let used = self.used_bytes(copy).map_or(limit, |used| used.min(limit));
+            fence(Ordering::SeqCst);
+            // A container writes the ledger: whatever is in it, the share gets no more than it had.
+            let used = self.used_bytes(copy).unwrap_or(before).min(before);
             if used <= granted {
                 break;
             }
