@@ -60,8 +60,9 @@ impl Checkpoints {
                 Ok(Some(status)) => break status,
                 Ok(None) if Instant::now() < deadline => thread::sleep(INTERVAL),
                 Ok(None) => {
-                    // It is in the driver, which may not let it go.
+                    // It is in the driver, which may not let it go. So its end is not waited for here.
                     let _ = child.kill();
+                    thread::spawn(move || child.wait());
                     return Err(failed(format!(
                         "the driver has not moved process {pid} within half an hour"
                     )));

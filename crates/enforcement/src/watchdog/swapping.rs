@@ -217,13 +217,19 @@ impl Swapping {
             ContainerMemory::of(context.cgroup_root, &control)
         });
         let containers = containers.collect();
-        let taken = elastic(context.shares).map(|(name, share)| self.on_host(name, share)).sum();
+        let taken = self.others_on_host(name, context.shares);
         self.mover.out(moving, processes.into_iter().collect(), containers, (*bytes, taken));
     }
 
     /// Bytes of a share on the host, or on their way.
     fn on_host(&self, name: &str, share: &MonitoredShare) -> u64 {
         self.gpus.get(&share.share.gpu_uuid).map_or(0, |plan| plan.swapped(name))
+    }
+
+    /// Bytes of all shares but one that are on the host, or on their way.
+    fn others_on_host(&self, name: &str, shares: &BTreeMap<String, MonitoredShare>) -> u64 {
+        let others = elastic(shares).filter(|(other, _)| *other != name);
+        others.map(|(other, share)| self.on_host(other, share)).fold(0, u64::saturating_add)
     }
 
     /// Takes the end of a move.
