@@ -10,7 +10,7 @@ use octavo_node::files::StorageError;
 use crate::process::freezer::Freezer;
 use crate::process::proc::Cgroups;
 use crate::share::{self, mount};
-use crate::swap::remove_record;
+use crate::swap::forget;
 
 /// Removes the folders whose names match; a missing parent is fine. Frozen containers are thawed first, since only a
 /// file beside the folder records them.
@@ -38,7 +38,7 @@ pub fn release_shares(
         let path = entry.path();
         thaw(&paths.cgroup_root, &path);
         mount::remove(&path).map_err(StorageError::of("unmount", &path))?;
-        remove_record(&path).map_err(StorageError::of("remove the record of", &path))?;
+        forget(&path).map_err(StorageError::of("remove the record of", &path))?;
         match fs::remove_dir_all(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             removed => removed.map_err(StorageError::of("remove", &path))?,

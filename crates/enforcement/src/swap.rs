@@ -21,7 +21,7 @@ use std::path::PathBuf;
 
 pub(crate) use host::ContainerMemory;
 pub(crate) use mover::{MoveError, Moved, Mover, MovingShare};
-pub(crate) use record::{living, remove_record, swapped};
+pub(crate) use record::{forget, living, remove_record, swapped};
 
 /// How memory of shares is swapped.
 #[derive(Clone, Debug, PartialEq, Eq)]

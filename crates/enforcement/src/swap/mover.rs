@@ -16,7 +16,7 @@ use octavo_process_checkpoint::CheckpointError;
 use super::SwapSettings;
 use super::checkpoint::{Checkpoints, Direction, StepError};
 use super::host::{ContainerMemory, HostMemory, missing_room};
-use super::record::{Record, remove_record};
+use super::record::{Record, lock_path, remove_record};
 use crate::gpu_time::GpuTime;
 use crate::process::Process;
 use crate::process::proc::Proc;
@@ -202,8 +202,7 @@ fn drain(gpu_time: &GpuTime, share: &str, is_ended: &AtomicBool) -> Result<(), M
 
 /// Waits for the end of another move of the share: an agent that was killed may have left its last step behind.
 fn lock(folder: &Path) -> Result<File, MoveError> {
-    let name = folder.file_name().unwrap_or_default().to_string_lossy();
-    let path = folder.with_file_name(format!(".{name}.moving"));
+    let path = lock_path(folder);
     let locked = File::create(&path).and_then(|file| file.lock().map(|()| file));
     locked.map_err(|error| MoveError::Record(StorageError::of("lock", &path)(error)))
 }

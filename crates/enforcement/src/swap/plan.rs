@@ -107,6 +107,8 @@ struct Account {
     active_at: Duration,
     /// Since when it wants memory that it does not have.
     wants_since: Option<Duration>,
+    /// Whether an earlier agent left it out. Then it wants to return: a thread that waits in the driver is not seen.
+    was_left_out: bool,
     /// Until when it is left alone after a failure.
     rests_until: Duration,
 }
@@ -127,14 +129,13 @@ impl GpuMemory {
     /// Notes that a share's memory is on the host, as an earlier agent left it.
     pub(crate) fn adopt_out(&mut self, share: &str, bytes: u64, now: Duration) {
         let place = Place::Out { bytes, since: now };
-        // It is wanted at once: a thread that waits in the driver is not seen.
-        let wants_since = Some(Duration::ZERO);
         let account = Account {
             granted: 0,
             given_at: now,
             place,
             active_at: now,
-            wants_since,
+            wants_since: Some(now),
+            was_left_out: true,
             rests_until: Duration::ZERO,
         };
         self.accounts.insert(share.to_owned(), account);
@@ -295,6 +296,7 @@ impl GpuMemory {
                 place: Place::Resident(now),
                 active_at: now,
                 wants_since: None,
+                was_left_out: false,
                 rests_until: Duration::ZERO,
             });
             if share.is_active {
@@ -305,17 +307,16 @@ impl GpuMemory {
                 account.place = Place::Resident(now);
                 account.granted = grants.grant(name, share.used);
             }
-            let is_out = matches!(account.place, Place::Out { .. });
+            account.was_left_out &= !matches!(account.place, Place::Resident(_));
             let wants = match account.place {
                 Place::Out { since, .. } => {
-                    share.is_waiting || now.saturating_sub(since) >= self.settings.longest_out
+                    share.is_waiting
+                        || account.was_left_out
+                        || now.saturating_sub(since) >= self.settings.longest_out
                 }
                 _ => share.need.is_some(),
             };
-            // A want from before this agent lasts until the share is back.
-            let lasts = is_out && account.wants_since == Some(Duration::ZERO);
-            account.wants_since =
-                (wants || lasts).then(|| account.wants_since.unwrap_or(now.max(NEVER_ZERO)));
+            account.wants_since = wants.then(|| account.wants_since.unwrap_or(now));
         }
     }
 
@@ -440,9 +441,6 @@ impl GpuMemory {
         }
     }
 }
-
-/// The first moment of a want; zero is that of an earlier agent.
-const NEVER_ZERO: Duration = Duration::from_nanos(1);
 
 /// How much a class is protected from others that want its memory.
 fn protection(class: ShareClass) -> u8 {

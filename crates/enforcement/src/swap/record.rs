@@ -62,11 +62,24 @@ impl Record {
     }
 }
 
-/// Removes the record of the share with this folder, if there is one.
-///
-/// The file that a move locks stays: another move may wait for it. It is removed with the folder.
+/// Removes the record of the share with this folder, if there is one. The file that a move locks stays: another move may wait for it.
 pub(crate) fn remove_record(folder: &Path) -> io::Result<()> {
-    match fs::remove_file(path(folder)) {
+    remove(&path(folder))
+}
+
+/// Removes all files beside the folder of a share that is given back.
+pub(crate) fn forget(folder: &Path) -> io::Result<()> {
+    remove(&path(folder))?;
+    remove(&lock_path(folder))
+}
+
+/// The file that a move of a share locks.
+pub(super) fn lock_path(folder: &Path) -> PathBuf {
+    beside(folder, "moving")
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
@@ -84,8 +97,12 @@ pub(crate) fn swapped(folder: &Path) -> Option<u64> {
 }
 
 fn path(folder: &Path) -> PathBuf {
+    beside(folder, "swapped")
+}
+
+fn beside(folder: &Path, extension: &str) -> PathBuf {
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
-    folder.with_file_name(format!(".{name}.swapped"))
+    folder.with_file_name(format!(".{name}.{extension}"))
 }
 
 #[cfg(test)]
@@ -106,5 +123,8 @@ mod tests {
         assert_eq!(swapped(&folder), None);
         fs::write(path(&folder), "{").unwrap();
         assert_eq!(swapped(&folder), None);
+        fs::write(lock_path(&folder), "").unwrap();
+        forget(&folder).unwrap();
+        assert_eq!(fs::read_dir(temp.path()).unwrap().count(), 0);
     }
 }

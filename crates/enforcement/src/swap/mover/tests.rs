@@ -1,4 +1,4 @@
-//! Moves with a program of the test's, which writes down its calls and ends as it is told.
+//! Moves with a program that writes down its calls, and refuses those that the test names.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
