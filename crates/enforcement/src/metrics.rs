@@ -36,12 +36,8 @@ pub struct ShareLabels {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OverflowLabels {
-    node: String,
-    namespace: String,
-    claim: String,
-    share: String,
-    device: String,
-    gpu: String,
+    #[prometheus(flatten)]
+    share: ShareLabels,
     action: &'static str,
 }
 
@@ -283,8 +279,7 @@ impl EnforcementMetrics {
 
 impl ShareLabels {
     fn with(&self, action: &'static str) -> OverflowLabels {
-        let Self { node, namespace, claim, share, device, gpu } = self.clone();
-        OverflowLabels { node, namespace, claim, share, device, gpu, action }
+        OverflowLabels { share: self.clone(), action }
     }
 }
 

@@ -13,12 +13,8 @@ use super::ShareLabels;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct MoveLabels {
-    node: String,
-    namespace: String,
-    claim: String,
-    share: String,
-    device: String,
-    gpu: String,
+    #[prometheus(flatten)]
+    share: ShareLabels,
     direction: &'static str,
     result: &'static str,
 }
@@ -79,6 +75,5 @@ impl SwapMetrics {
 }
 
 fn labels(share: &ShareLabels, direction: &'static str, result: &'static str) -> MoveLabels {
-    let ShareLabels { node, namespace, claim, share, device, gpu } = share.clone();
-    MoveLabels { node, namespace, claim, share, device, gpu, direction, result }
+    MoveLabels { share: share.clone(), direction, result }
 }

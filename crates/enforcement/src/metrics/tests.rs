@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use octavo_arbiter::ShareTime;
 use prometheus_client::registry::Registry;
 
@@ -31,6 +33,9 @@ fn a_share_s_figures_are_there_as_long_as_the_share() {
     metrics.set_time(&labels("a"), time(1_000_000_000));
     metrics.set_time(&labels("a"), time(2_500_000_000));
     metrics.overflow(&labels("a"), "kill");
+    metrics.set_swapped(&labels("a"), 8);
+    metrics.count_move(&labels("a"), true, true, Duration::from_millis(1_500));
+    metrics.count_move(&labels("a"), false, false, Duration::ZERO);
     metrics.foreign("node-1", "GPU-1", Some(2));
     let of = r#"node="node-1",namespace="team",claim="train",share="a",device="gpu-0",gpu="GPU-1""#;
     let reported = text(&registry);
@@ -46,6 +51,12 @@ fn a_share_s_figures_are_there_as_long_as_the_share() {
         format!("octavo_agent_share_refused_allocations_total{{{of}}} 5"),
         format!("octavo_agent_share_unknown_calls_total{{{of}}} 6"),
         format!(r#"octavo_agent_share_overflows_total{{{of},action="kill"}} 1"#),
+        format!("octavo_agent_share_memory_swapped_bytes{{{of}}} 8"),
+        format!(r#"octavo_agent_share_swaps_total{{{of},direction="out",result="moved"}} 1"#),
+        format!(r#"octavo_agent_share_swaps_total{{{of},direction="in",result="failed"}} 1"#),
+        format!(
+            r#"octavo_agent_share_swap_seconds_total{{{of},direction="out",result="moved"}} 1.5"#
+        ),
         r#"octavo_agent_foreign_processes{node="node-1",gpu="GPU-1"} 2"#.to_owned(),
     ] {
         assert!(reported.contains(&line), "{line} in\n{reported}");
