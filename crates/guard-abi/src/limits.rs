@@ -50,6 +50,15 @@ pub struct Live {
     /// Bytes of the limit that other shares have now. The agent lowers it when a guard asks for memory
     /// ([`crate::lease_page::LeasePage::asked`]) and it can be had.
     pub withheld_bytes: AtomicU64,
+    /// Part of the last second or so in which the GPU worked for the share: 1 + thousandths. 0 if the agent does not know it.
+    pub utilisation: AtomicU32,
+}
+
+impl Live {
+    /// Part of the last second or so in which the GPU worked for the share, in thousandths; `None` if unknown.
+    pub fn utilisation_permille(&self) -> Option<u32> {
+        self.utilisation.load(Ordering::Relaxed).checked_sub(1)
+    }
 }
 
 /// Whether the processes of a share may allocate and launch.
@@ -166,6 +175,9 @@ pub const UNTRACKED_OFFSET: usize = offset_of!(Limits, live) + offset_of!(Live, 
 
 /// Offset of [`Live::withheld_bytes`], 8 bytes.
 pub const WITHHELD_OFFSET: usize = offset_of!(Limits, live) + offset_of!(Live, withheld_bytes);
+
+/// Offset of [`Live::utilisation`], 4 bytes.
+pub const UTILISATION_OFFSET: usize = offset_of!(Limits, live) + offset_of!(Live, utilisation);
 
 /// Offset of the sequence, 4 bytes.
 pub const SEQUENCE_OFFSET: usize = offset_of!(Limits, sequence);

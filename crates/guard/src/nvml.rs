@@ -105,6 +105,19 @@ impl View {
     }
 }
 
+/// How much of the time a device works for its shares, in percent, rounded up: work is never shown as none. `None` if it has no share, or if the agent does not know it of one.
+pub(crate) fn utilisation_percent(device: Opaque) -> Result<Option<u32>, Status> {
+    let (process, share_indices) = shares_of(device)?;
+    if share_indices.is_empty() {
+        return Ok(None);
+    }
+    let shares = share_indices.filter_map(|share_index| process.shares.get(share_index));
+    let permille = shares
+        .map(Share::utilisation_permille)
+        .try_fold(0_u32, |sum, share| Some(sum.saturating_add(share?)));
+    Ok(permille.map(|permille| permille.div_ceil(10).min(100)))
+}
+
 /// A process of the share that has memory, as seen from this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShareProcess {

@@ -127,6 +127,12 @@ impl LimitsFile {
         self.file.write_all_at(&bytes.to_ne_bytes(), limits::WITHHELD_OFFSET as u64)
     }
 
+    /// Writes how much of the time the GPU works for the share, in thousandths; `None` if unknown.
+    pub(crate) fn set_utilisation(&self, permille: Option<u32>) -> io::Result<()> {
+        let word = permille.map_or(0, |permille| permille.saturating_add(1));
+        self.file.write_all_at(&word.to_ne_bytes(), limits::UTILISATION_OFFSET as u64)
+    }
+
     /// Writes the bytes charged for a context before it is created.
     pub(crate) fn set_context_bytes(&self, context_bytes: u64) -> io::Result<()> {
         let failed = |damage| io::Error::other(format!("{LIMITS_FILE} is damaged ({damage:?})"));

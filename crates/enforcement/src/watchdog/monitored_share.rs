@@ -1,6 +1,7 @@
 //! One monitored share: its files, its socket, and its state between polls.
 
 mod memory;
+mod utilisation;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Display;
@@ -65,6 +66,8 @@ pub(super) struct MonitoredShare {
     names_reported_at: Option<Duration>,
     /// Whether it waits long for GPU time, as last reported.
     pub(super) waits_long: bool,
+    /// GPU time when the containers' utilisation was last written.
+    used_time: Option<utilisation::UsedTime>,
     /// Why it is not held to its part of the GPU's time, as last reported.
     pub(super) time_problem: Option<&'static str>,
     /// The blind spot as last reported.
@@ -154,6 +157,7 @@ impl MonitoredShare {
             names: BTreeMap::new(),
             names_reported_at: None,
             waits_long: false,
+            used_time: None,
             time_problem: None,
             blind_spot: None,
             frozen: BTreeSet::new(),
@@ -354,6 +358,9 @@ impl MonitoredShare {
             _ => None,
         };
         let live = limits.live()?;
+        // The figure of an earlier agent is old.
+        limits.set_utilisation(None)?;
+        self.used_time = None;
         self.untracked = [live.untracked_bytes].into();
         let overflow =
             OverflowState::new(self.share.overflow, live.gate, Freezer::has_frozen(folder));

@@ -222,7 +222,7 @@ impl ShareReconciler {
             self.observe(&gpu, observation, answer);
             self.reconcile_gpu(at, &gpu, found.as_ref());
         }
-        self.report_times();
+        self.report_times(at);
         self.divide_memory(at);
         self.report_time_problems();
         // For a GPU without an answer the processes of the last answer are kept.
@@ -231,17 +231,18 @@ impl ShareReconciler {
         self.identities.keep(&pids, &names);
     }
 
-    fn report_times(&mut self) {
-        let Some(gpu_time) = &self.gpu_time else { return };
-        for (name, time) in gpu_time.times() {
-            if let Some(watched) = self.shares.get_mut(&name) {
-                self.metrics.set_time(&watched.labels, time);
-                let waits_long = Duration::from_nanos(time.waiting) >= LONG_WAIT;
-                if waits_long && !watched.waits_long {
-                    self.notifier.share(&watched.share, long_wait_finding(&watched.share));
-                }
-                watched.waits_long = waits_long;
+    fn report_times(&mut self, at: Duration) {
+        let times = self.gpu_time.as_ref().map(|gpu_time| gpu_time.times()).unwrap_or_default();
+        for (name, watched) in &mut self.shares {
+            let time = times.get(name);
+            watched.show_utilisation(at, time.map(|time| Duration::from_nanos(time.used)));
+            let Some(time) = time else { continue };
+            self.metrics.set_time(&watched.labels, *time);
+            let waits_long = Duration::from_nanos(time.waiting) >= LONG_WAIT;
+            if waits_long && !watched.waits_long {
+                self.notifier.share(&watched.share, long_wait_finding(&watched.share));
             }
+            watched.waits_long = waits_long;
         }
     }
 

@@ -36,6 +36,7 @@ fn mapped(file: &[u8; SIZE]) -> Limits {
             untracked_bytes: word(live + offset_of!(Live, untracked_bytes)),
             driver_bytes: word(live + offset_of!(Live, driver_bytes)),
             withheld_bytes: word(live + offset_of!(Live, withheld_bytes)),
+            utilisation: half(live + offset_of!(Live, utilisation)),
         },
     }
 }

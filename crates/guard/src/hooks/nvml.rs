@@ -95,6 +95,14 @@ pub(crate) struct SampleList {
     list: Out<SampleV1>,
 }
 
+/// `nvmlUtilization_t`, in percent of the time.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Utilisation {
+    gpu: u32,
+    memory: u32,
+}
+
 const _: () = {
     assert!(size_of::<MemoryV2>() == 40 && size_of::<ProcessV1>() == 16);
     assert!(
@@ -132,6 +140,25 @@ hooks! {
                 memory.put(MemoryV2 { total, reserved: 0, free: total - used, used, ..real });
             }
         })
+    }
+
+    /// How much of the time the GPU works for the share. The driver reports its memory only as a whole: the share gets the same part of it.
+    fn nvmlDeviceGetUtilizationRates(device: Opaque, rates: Out<Utilisation>) -> Status {
+        let status = real::nvmlDeviceGetUtilizationRates(device, rates);
+        if !status.is_success() {
+            return status;
+        }
+        match nvml::utilisation_percent(device) {
+            Ok(Some(percent)) => {
+                if let Some(real) = rates.read() {
+                    let gpu = percent.min(real.gpu);
+                    rates.put(Utilisation { gpu, memory: real.memory * gpu / real.gpu.max(1) });
+                }
+                status
+            }
+            Ok(None) => status,
+            Err(status) => status,
+        }
     }
 
     /// Compute processes of the share.

@@ -248,6 +248,11 @@ impl Share {
         self.limits.memory_bytes()
     }
 
+    /// How much of the time the GPU works for it, in thousandths; `None` if unknown.
+    pub(crate) fn utilisation_permille(&self) -> Option<u32> {
+        self.limits.live().utilisation_permille()
+    }
+
     /// Charge for a context in bytes. If the limits cannot be read, the last known value applies.
     pub(crate) fn context_bytes(&self) -> u64 {
         match self.limits.terms() {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use libloading::{Library, Symbol};
 use octavo_fake_gpu::{Clock, FakeGpu};
-use octavo_guard_abi::limits::UNTRACKED_OFFSET;
+use octavo_guard_abi::limits::{UNTRACKED_OFFSET, UTILISATION_OFFSET};
 
 use crate::container;
 
@@ -116,10 +116,19 @@ impl Cuda {
 
     /// Sets the bytes that the driver counts outside the ledger, as the agent does.
     pub(crate) fn set_untracked(&self, bytes: u64) {
+        self.write_limits(UNTRACKED_OFFSET, &bytes.to_ne_bytes());
+    }
+
+    /// Sets the share's utilisation, as the agent does.
+    pub(crate) fn set_utilisation(&self, permille: Option<u32>) {
+        let word = permille.map_or(0, |permille| permille + 1);
+        self.write_limits(UTILISATION_OFFSET, &word.to_ne_bytes());
+    }
+
+    fn write_limits(&self, offset: usize, bytes: &[u8]) {
         let path = self.folder.join("octavo/shares/one/limits");
         let limits = std::fs::OpenOptions::new().write(true).open(path).expect("limits");
-        let written = limits.write_all_at(&bytes.to_ne_bytes(), UNTRACKED_OFFSET as u64);
-        written.expect("written");
+        limits.write_all_at(bytes, offset as u64).expect("written");
     }
 
     /// Free and total bytes as reported to a program.

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use libloading::{Library, Symbol};
+use octavo_machine::{GpuState, State};
 
 use crate::container::{self, Other};
 use crate::cuda::{CONTEXT, Cuda, GIB};
@@ -64,6 +65,15 @@ impl Management {
         memory
     }
 
+    /// Utilisation of the GPU and of its memory, in percent.
+    fn utilisation(&self, device: usize) -> [u32; 2] {
+        let mut rates = [0; 2];
+        let code = call!(self, nvmlDeviceGetUtilizationRates(
+            device => usize, rates.as_mut_ptr() => *mut u32));
+        assert_eq!(code, 0);
+        rates
+    }
+
     fn processes(&self) -> Vec<(u32, u64)> {
         let mut list = [Process::default(); 8];
         let mut count = 8;
@@ -107,6 +117,26 @@ fn a_share_with_too_much_is_full_and_no_error() {
     cuda.set_untracked(20 * GIB);
     let management = Management::load(&cuda);
     assert_eq!(management.memory(management.gpu), [4 * GIB, 0, 4 * GIB]);
+}
+
+#[test]
+fn the_utilisation_is_that_of_the_share() {
+    let cuda = inside!(4 * GIB);
+    let busy = GpuState { utilisation_percent: 80, ..GpuState::default() };
+    container::becomes(&cuda.folder, &State { gpus: [(0, busy)].into(), ..State::default() });
+    let management = Management::load(&cuda);
+    // Without GPU time leases the agent does not know it.
+    assert_eq!(management.utilisation(management.gpu), [80, 40]);
+    cuda.set_utilisation(Some(295));
+    assert_eq!(management.utilisation(management.gpu), [30, 15]);
+    cuda.set_utilisation(Some(1));
+    assert_eq!(management.utilisation(management.gpu), [1, 0], "work is never shown as none");
+    cuda.set_utilisation(Some(0));
+    assert_eq!(management.utilisation(management.gpu), [0, 0]);
+    // An agent that is gone cannot let an idle GPU look busy.
+    cuda.set_utilisation(Some(900));
+    assert_eq!(management.utilisation(management.gpu), [80, 40]);
+    assert_eq!(management.utilisation(management.device(2)), [0, 0], "it has no share");
 }
 
 #[test]
