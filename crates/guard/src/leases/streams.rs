@@ -63,14 +63,17 @@ impl Streams {
 
     /// The place of a stream that has one.
     pub(super) fn known(&self, stream: Stream) -> Option<usize> {
-        let key = stream.key();
+        self.with_key(stream.key())
+    }
+
+    fn with_key(&self, key: u64) -> Option<usize> {
         steps(key).find(|index| self.places[*index].key.load(Ordering::Acquire) == key)
     }
 
     /// The place of a stream, a new one if it has none; `None` if all are in use.
     pub(super) fn of(&self, page: &LeasePage, stream: Stream) -> Option<usize> {
         let key = stream.key();
-        self.known(stream)
+        self.with_key(key)
             .or_else(|| steps(key).find(|index| self.take(*index, EMPTY, key)))
             .or_else(|| {
                 steps(key).find(|index| {
