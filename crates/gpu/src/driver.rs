@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::mig::{MigInstance, MigPlacement, MigProfile};
-use crate::{DriverVersions, Gpu, GpuHealth, GpuProcess, Mig, UnreadableGpu};
+use crate::{DriverVersions, Gpu, GpuHealth, GpuProcess, GpuTelemetry, Mig, UnreadableGpu};
 
 /// An open driver library.
 ///
@@ -19,6 +19,12 @@ pub trait Driver: Send + Sync {
 
     /// Current health of the GPU with a UUID.
     fn health(&self, uuid: &str) -> Result<GpuHealth, DriverError>;
+
+    /// What the GPU with a UUID measures and counts. Fails if the GPU is lost.
+    fn telemetry(&self, uuid: &str) -> Result<GpuTelemetry, DriverError> {
+        let _ = uuid;
+        Err(DriverError::NotSupported { call: "nvmlDeviceGetFieldValues" })
+    }
 
     /// Starts a stream of events of all GPUs.
     fn events(&self) -> Result<Box<dyn EventStream>, DriverError>;

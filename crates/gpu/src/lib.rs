@@ -9,12 +9,14 @@ mod describe;
 mod driver;
 mod handle;
 mod inventory;
+mod kernel_log;
 pub mod mig;
 pub mod nvml;
 mod pci_address;
 mod pci_devices;
 pub mod programs;
 mod root;
+mod telemetry;
 pub mod xid;
 
 pub use char_devices::CharDevices;
@@ -27,5 +29,7 @@ pub use inventory::{
     AddressingMode, Clique, DriverVersions, Fabric, FabricState, Gpu, GpuHealth, GpuProcess,
     Inventory, Mig, NvLink, RecoveryAction, UnreadableGpu,
 };
+pub use kernel_log::{KernelLog, KernelLogError, KernelLogEvent};
 pub use pci_address::{PciAddress, PciAddressError};
 pub use pci_devices::gpus_on_bus;
+pub use telemetry::{GpuTelemetry, NvLinkTelemetry, PcieLink, Slowdown};

@@ -6,6 +6,8 @@
 //!   ├── read    each GPU: mandatory and optional facts
 //!   │     ├── links, fabric: NVLink
 //!   │     └── sysfs: the kernel's facts about a PCI device
+//!   ├── health, telemetry  what changes while it runs
+//!   │     └── fields  many values with one call
 //!   ├── events  the event set and its stream
 //!   ├── processes  memory use by process
 //!   ├── limits  memory limits of cgroups
@@ -24,7 +26,7 @@ use std::sync::Arc;
 use crate::mig::{MigInstance, MigPlacement, MigProfile};
 use crate::{
     ComputeMode, Driver, DriverError, DriverVersions, EventStream, Gpu, GpuHealth, GpuProcess,
-    MemoryLimits, Mig, UnreadableGpu,
+    GpuTelemetry, MemoryLimits, Mig, UnreadableGpu,
 };
 use library::Library;
 
@@ -61,6 +63,10 @@ impl Driver for Nvml {
 
     fn health(&self, uuid: &str) -> Result<GpuHealth, DriverError> {
         health::health(self.library.device_of(uuid)?)
+    }
+
+    fn telemetry(&self, uuid: &str) -> Result<GpuTelemetry, DriverError> {
+        telemetry::telemetry(self.library.device_of(uuid)?)
     }
 
     fn events(&self) -> Result<Box<dyn EventStream>, DriverError> {
@@ -141,6 +147,7 @@ mod call;
 mod device;
 mod events;
 mod fabric;
+mod fields;
 mod health;
 mod library;
 mod limits;
@@ -152,3 +159,4 @@ mod read;
 mod search;
 mod status;
 mod sysfs;
+mod telemetry;

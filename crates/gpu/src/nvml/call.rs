@@ -14,11 +14,11 @@
 //! * Out-parameters are exclusive, initialised, and live through the call. Versioned structures
 //!   carry the version that belongs to their size, so NVML writes no more than that.
 
-use std::ffi::{CStr, c_char, c_uint};
+use std::ffi::{CStr, c_char, c_int, c_uint};
 
 use nvml_wrapper_sys::bindings::{
-    nvmlDevice_t, nvmlEventData_t, nvmlEventSet_t, nvmlGpuInstance_t, nvmlGpuInstancePlacement_t,
-    nvmlProcessInfo_t, nvmlReturn_t,
+    nvmlDevice_t, nvmlEventData_t, nvmlEventSet_t, nvmlFieldValue_t, nvmlGpuInstance_t,
+    nvmlGpuInstancePlacement_t, nvmlProcessInfo_t, nvmlReturn_t,
 };
 
 use crate::DriverError;
@@ -115,6 +115,17 @@ pub(super) fn two_keyed_out<D, K, T>(
     // SAFETY: keys are numbers or handles of this library, `value` is exclusive and initialised;
     // see the module.
     unsafe { (call.function)(first, second, value) }
+}
+
+/// Reads the values of fields.
+pub(super) fn field_values<const N: usize>(
+    call: Call<unsafe extern "C" fn(nvmlDevice_t, c_int, *mut nvmlFieldValue_t) -> nvmlReturn_t>,
+    device: nvmlDevice_t,
+    values: &mut [nvmlFieldValue_t; N],
+) -> nvmlReturn_t {
+    let count = c_int::try_from(N).unwrap_or(0);
+    // SAFETY: `device` is a handle of this library; the list is exclusive, initialised and has `count` entries; see the module.
+    unsafe { (call.function)(device, count, values.as_mut_ptr()) }
 }
 
 pub(super) fn device_set(

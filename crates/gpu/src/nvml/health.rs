@@ -4,6 +4,7 @@ use nvml_wrapper_sys::bindings as sys;
 
 use super::call::{self, Call, call};
 use super::device::Device;
+use super::fields::fields;
 use super::read::{optional, supported};
 use crate::{DriverError, GpuHealth, RecoveryAction};
 
@@ -33,27 +34,8 @@ pub(super) fn health(device: Device<'_>) -> Result<GpuHealth, DriverError> {
 }
 
 fn recovery_action(device: Device<'_>) -> Result<RecoveryAction, DriverError> {
-    let call = call!(device.library(), nvmlDeviceGetFieldValues)?;
-    let mut field = sys::nvmlFieldValue_t {
-        fieldId: sys::field_id::NVML_FI_DEV_GET_GPU_RECOVERY_ACTION,
-        scopeId: 0,
-        timestamp: 0,
-        latencyUsec: 0,
-        valueType: sys::nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_INT,
-        nvmlReturn: sys::nvmlReturn_enum_NVML_ERROR_UNKNOWN,
-        value: sys::nvmlValue_t { ullVal: 0 },
-    };
-    let code = call::two_keyed_out(call, device.handle(), 1, &mut field);
-    device.library().check(call.name, code)?;
-    // A driver older than the field rejects its number.
-    if field.nvmlReturn == sys::nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT {
-        return Err(DriverError::NotSupported { call: "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION" });
-    }
-    // The call succeeds even if the field does not.
-    device.library().check("NVML_FI_DEV_GET_GPU_RECOVERY_ACTION", field.nvmlReturn)?;
-    // JUSTIFICATION: NVML hands the values of fields over in a union.
-    // SAFETY: every member of the union is a number, and all its bytes were initialised above.
-    let action = unsafe { field.value.uiVal };
+    let [action] = fields(device, [(sys::field_id::NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, 0)])?;
+    let action = u32::try_from(action?).unwrap_or(u32::MAX);
     Ok(match action {
         sys::nvmlDeviceGpuRecoveryAction_s_NVML_GPU_RECOVERY_ACTION_NONE => RecoveryAction::None,
         sys::nvmlDeviceGpuRecoveryAction_s_NVML_GPU_RECOVERY_ACTION_GPU_RESET => {

@@ -10,3 +10,4 @@ mod library;
 mod mig;
 mod node;
 mod old_driver;
+mod telemetry;
