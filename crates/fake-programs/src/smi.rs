@@ -25,7 +25,9 @@ const INVALID_ARGUMENT: u8 = 2;
 const NO_PERMISSION: u8 = 4;
 const NOT_FOUND: u8 = 6;
 const NO_DRIVER: u8 = 9;
+const GPU_IS_LOST: u8 = 15;
 const IN_USE: u8 = 19;
+const UNKNOWN: u8 = 255;
 
 /// A failed run: exit code and text.
 #[derive(Debug, PartialEq, Eq)]
@@ -118,7 +120,7 @@ fn answer(args: &[String], location: &MachineLocation) -> Result<String, Failure
             };
             reset::set_mode(folder, &machine, &chosen, is_on)
         }
-        Action::Reset => reset::reset(folder, &machine, &chosen),
+        Action::Reset => reset::reset(folder, &machine, &state, &chosen),
     }
 }
 

@@ -32,7 +32,7 @@ pub use mig::{
     MigRefusal, MigState, MigTable, capability_text, mig_capabilities, mig_uuid,
 };
 pub use state::{
-    CheckpointState, Ecc, Event, EventKind, GpuState, ImexState, KernelFault, KernelState,
-    RecoveryAction, State,
+    CheckpointState, ClocksEventReason, Ecc, Event, EventKind, GpuState, ImexState, KernelFault,
+    KernelState, NvLinkState, PcieState, RecoveryAction, ResetState, State,
 };
 pub use state_file::StateFile;

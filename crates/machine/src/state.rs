@@ -1,9 +1,13 @@
+mod faults;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+pub use faults::{ClocksEventReason, NvLinkState, PcieState, ResetState};
 
 use crate::{Machine, MachineError, Mig, MigActivation, MigRefusal, MigState};
 
@@ -90,6 +94,14 @@ pub struct GpuState {
     pub remap_pending: bool,
     /// Fabric health mask in NVML's packed form; `None`: healthy.
     pub fabric_health: Option<u32>,
+    /// Its `NVLink`s.
+    pub nvlink: NvLinkState,
+    /// Its `PCIe` link.
+    pub pcie: PcieState,
+    /// Why its clocks are low.
+    pub clocks_event_reasons: BTreeSet<ClocksEventReason>,
+    /// What its resets do.
+    pub reset: ResetState,
     /// Core temperature in degrees Celsius; `None`: the model's idle temperature.
     pub temperature_celsius: Option<u32>,
     /// Power draw in milliwatts; `None`: the model's idle power.
@@ -222,12 +234,17 @@ impl State {
         std::fs::rename(&next, path).map_err(io)
     }
 
-    /// Applies a reboot of the machine: what a reset changes, and the MIG mode ([`MigState::reboot`]). Faults and the list of
-    /// events stay.
+    /// Applies a reboot of the machine: what a reset changes, and the MIG mode ([`MigState::reboot`]). A lost GPU is back, and
+    /// what the driver advised is done, unless that is in vain. Other faults and the list of events stay.
     pub fn reboot(&mut self, machine: &Machine) {
         for gpu in self.gpus.values_mut() {
             gpu.forget_volatile();
+            gpu.remap_pending = false;
             gpu.minor = None;
+            if !gpu.reset.is_in_vain {
+                gpu.lost = false;
+                gpu.recovery_action = RecoveryAction::None;
+            }
             if let Some(mig) = &machine.model.mig {
                 gpu.mig.reboot(mig);
             }
@@ -237,10 +254,17 @@ impl State {
 
 impl GpuState {
     /// Applies a reset of the GPU, which nothing uses: volatile counters, compute mode and time slice go back, MIG instances end,
-    /// and the pending MIG mode is active. Faults stay.
+    /// the pending MIG mode is active, and what the driver advised a reset for is over, unless it is in vain. Other faults stay.
     pub fn reset(&mut self, model: Option<&Mig>) {
         self.forget_volatile();
         self.remap_pending = false;
+        let asks_for_reset = matches!(
+            self.recovery_action,
+            RecoveryAction::GpuReset | RecoveryAction::DrainAndReset
+        );
+        if asks_for_reset && !self.reset.is_in_vain {
+            self.recovery_action = RecoveryAction::None;
+        }
         if let Some(mig) = model {
             let before = self.mig.is_enabled(mig);
             self.mig.reset(mig);
@@ -251,6 +275,11 @@ impl GpuState {
     fn forget_volatile(&mut self) {
         self.ecc.volatile_corrected = 0;
         self.ecc.volatile_uncorrected = 0;
+        self.nvlink = NvLinkState {
+            inactive: std::mem::take(&mut self.nvlink.inactive),
+            ..NvLinkState::default()
+        };
+        self.pcie.replays = 0;
         self.processes = 0;
         self.compute_mode = 0;
         self.time_slice = 0;

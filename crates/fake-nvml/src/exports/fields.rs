@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use nvml_wrapper_sys::bindings::{self as sys, field_id as id};
-use octavo_machine::RecoveryAction;
+use octavo_machine::{NvLink, RecoveryAction};
 
 use crate::code::{Code, supported};
 use crate::pointers::Fields;
@@ -69,7 +69,7 @@ fn value(gpu: &mut Device<'_>, field: u32, scope: u32) -> Result<Value, Code> {
         }
         id::NVML_FI_DEV_ECC_CURRENT..=id::NVML_FI_DEV_ECC_DBE_AGG_CBU => ecc(gpu, field)?,
         id::NVML_FI_DEV_REMAPPED_COR..=id::NVML_FI_DEV_REMAPPED_FAILURE => remaps(gpu, field)?,
-        id::NVML_FI_DEV_PCIE_REPLAY_COUNTER => Value::Int(0),
+        id::NVML_FI_DEV_PCIE_REPLAY_COUNTER => Value::Int(gpu.state.pcie.replays),
         id::NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION | id::NVML_FI_DEV_ENERGY => {
             Value::Long(gpu.energy())
         }
@@ -136,16 +136,45 @@ fn nvlink(gpu: &Device<'_>, field: u32, scope: u32) -> Result<Value, Code> {
         }
         id::NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON => Ok(Value::Int(speed)),
         id::NVML_FI_DEV_NVLINK_GET_SPEED => of_link(speed),
-        id::NVML_FI_DEV_NVLINK_GET_STATE => of_link(sys::NVML_NVLINK_STATE_ACTIVE),
+        id::NVML_FI_DEV_NVLINK_GET_STATE => {
+            let is_inactive = gpu.state.nvlink.inactive.contains(&scope);
+            of_link(if is_inactive {
+                sys::NVML_NVLINK_STATE_INACTIVE
+            } else {
+                sys::NVML_NVLINK_STATE_ACTIVE
+            })
+        }
         id::NVML_FI_DEV_NVLINK_GET_VERSION => of_link(version_code(nvlink)),
         id::NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY
         | id::NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY
         | id::NVML_FI_DEV_NVLINK_ERROR_DL_CRC => of_link(0),
-        id::NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL
-        | id::NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL
-        | id::NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL
-        | id::NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL => Ok(Value::Long(0)),
-        _ => Err(Code::NOT_SUPPORTED),
+        _ => counter(gpu, nvlink, field, scope),
+    }
+}
+
+/// Error counters of the links. Up to the fourth generation there is a sum of all links, later one counter a link: there, the first
+/// link has all errors.
+fn counter(gpu: &Device<'_>, nvlink: NvLink, field: u32, scope: u32) -> Result<Value, Code> {
+    let state = &gpu.state.nvlink;
+    if nvlink.version < 5 {
+        return Ok(Value::Long(match field {
+            id::NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL => state.crc_errors,
+            id::NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL => 0,
+            id::NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL => state.replays,
+            id::NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL => state.recoveries,
+            _ => return Err(Code::NOT_SUPPORTED),
+        }));
+    }
+    let all = match field {
+        id::NVML_FI_DEV_NVLINK_COUNT_SYMBOL_ERRORS => state.crc_errors,
+        id::NVML_FI_DEV_NVLINK_COUNT_EFFECTIVE_ERRORS => state.replays,
+        id::NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS => state.recoveries,
+        _ => return Err(Code::NOT_SUPPORTED),
+    };
+    match scope {
+        0 => Ok(Value::Long(all)),
+        _ if scope < nvlink.links => Ok(Value::Long(0)),
+        _ => Err(Code::INVALID_ARGUMENT),
     }
 }
 

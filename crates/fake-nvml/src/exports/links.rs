@@ -14,7 +14,22 @@ use super::identity::{PciAddress, pci_info};
 gpu_calls! {
     fn nvmlDeviceGetNvLinkState(gpu, link: c_uint, active: Out<sys::nvmlEnableState_t>) {
         nvlink(gpu, link)?;
-        active.put(sys::nvmlEnableState_enum_NVML_FEATURE_ENABLED)
+        active.put(u32::from(!gpu.state.nvlink.inactive.contains(&link)))
+    }
+
+    fn nvmlDeviceGetMaxPcieLinkGeneration(gpu, generation: Out<c_uint>) {
+        generation.put(pcie_generation(gpu))
+    }
+
+    /// As when the GPU works: links of idle GPUs save power by a lower generation.
+    fn nvmlDeviceGetCurrPcieLinkGeneration(gpu, generation: Out<c_uint>) {
+        generation.put(gpu.state.pcie.generation.unwrap_or_else(|| pcie_generation(gpu)))
+    }
+
+    fn nvmlDeviceGetMaxPcieLinkWidth(_gpu, width: Out<c_uint>) { width.put(PCIE_LANES) }
+
+    fn nvmlDeviceGetCurrPcieLinkWidth(gpu, width: Out<c_uint>) {
+        width.put(gpu.state.pcie.width.unwrap_or(PCIE_LANES))
     }
 
     fn nvmlDeviceGetNvLinkVersion(gpu, link: c_uint, version: Out<c_uint>) {
@@ -79,6 +94,18 @@ machine_calls! {
         let call = "nvmlDeviceGetP2PStatus";
         let (one, other) = (session.place(call, one)?, session.place(call, other)?);
         status.put(peer_status(session.machine(), one, other, capability)?)
+    }
+}
+
+/// Lanes of a GPU's `PCIe` link.
+const PCIE_LANES: c_uint = 16;
+
+/// The `PCIe` generation of a GPU's architecture.
+fn pcie_generation(gpu: &Device<'_>) -> c_uint {
+    match gpu.model.architecture.as_str() {
+        "Volta" | "Turing" => 3,
+        "Ampere" | "Ada" => 4,
+        _ => 5,
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::time::Duration;
 
 use octavo_fake_gpu::{Clock, FakeGpu, driver_client};
 use octavo_machine::{Gpu, GpuState, Machine, MigActivation, State};
 
-use super::{Failure, IN_USE, INVALID_ARGUMENT, change};
+use super::{Failure, GPU_IS_LOST, IN_USE, INVALID_ARGUMENT, UNKNOWN, change};
 
 /// A column of `--query-gpu`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +87,7 @@ pub(super) fn set_mode(
 pub(super) fn reset(
     folder: &Path,
     machine: &Machine,
+    state: &State,
     gpus: &[(u32, &Gpu)],
 ) -> Result<String, Failure> {
     let is_open = driver_client::is_open(&folder.join("machine.yaml")).unwrap_or(true);
@@ -97,6 +99,21 @@ pub(super) fn reset(
         ));
     }
     let mig = machine.model.mig.as_ref();
+    for (index, before) in
+        gpus.iter().filter_map(|(index, _)| Some((index, state.gpus.get(index)?)))
+    {
+        if before.lost {
+            let text = "is lost. Reboot the system to recover this GPU";
+            return Err(Failure(GPU_IS_LOST, format!("GPU {index} {text}\n")));
+        }
+        std::thread::sleep(Duration::from_millis(before.reset.millis));
+        if before.reset.fails {
+            return Err(Failure(
+                UNKNOWN,
+                format!("GPU {index} could not be reset: Unknown Error\n"),
+            ));
+        }
+    }
     change(folder, machine, gpus, &mut |gpu| gpu.reset(mig))?;
     let lines = gpus.iter().map(|(index, _)| format!("GPU {index} was successfully reset.\n"));
     Ok(lines.collect::<String>() + "All done.\n")

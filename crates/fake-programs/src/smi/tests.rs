@@ -1,3 +1,5 @@
+use octavo_machine::RecoveryAction;
+
 use super::*;
 
 /// A machine of eight GPUs, in a folder of its own.
@@ -95,6 +97,44 @@ fn a_gpu_that_any_process_has_open_is_not_reset() {
     assert!(refused.1.contains("GPU 1 is currently in use"), "{}", refused.1);
     drop(client);
     ask(&location, "-r -i 1").unwrap();
+}
+
+/// Changes the state of GPU 1.
+fn becomes(location: &MachineLocation, set: impl FnOnce(&mut octavo_machine::GpuState)) {
+    let file = location.folder.join("state.json");
+    let mut state = State::read(&file).unwrap();
+    set(state.gpus.entry(1).or_default());
+    state.write(&file).unwrap();
+}
+
+#[test]
+fn a_reset_ends_what_the_driver_advised_it_for() {
+    let (_folder, location) = ampere();
+    let gpu = || State::read(&location.folder.join("state.json")).unwrap().gpus[&1].clone();
+    becomes(&location, |gpu| {
+        gpu.recovery_action = RecoveryAction::GpuReset;
+        gpu.nvlink.replays = 7;
+        gpu.nvlink.inactive = [3].into();
+        gpu.reset.is_in_vain = true;
+    });
+    ask(&location, "-r -i 1").unwrap();
+    assert_eq!(gpu().recovery_action, RecoveryAction::GpuReset, "it was in vain");
+    assert_eq!((gpu().nvlink.replays, gpu().nvlink.inactive.len()), (0, 1));
+    becomes(&location, |gpu| {
+        gpu.reset.is_in_vain = false;
+        gpu.reset.fails = true;
+    });
+    assert_eq!(ask(&location, "-r -i 1").unwrap_err().0, UNKNOWN);
+    assert_eq!(gpu().recovery_action, RecoveryAction::GpuReset, "it failed");
+    becomes(&location, |gpu| gpu.reset.fails = false);
+    ask(&location, "-r -i 1").unwrap();
+    assert_eq!(gpu().recovery_action, RecoveryAction::None);
+    // A reboot is needed for these.
+    becomes(&location, |gpu| gpu.recovery_action = RecoveryAction::NodeReboot);
+    ask(&location, "-r -i 1").unwrap();
+    assert_eq!(gpu().recovery_action, RecoveryAction::NodeReboot);
+    becomes(&location, |gpu| gpu.lost = true);
+    assert_eq!(ask(&location, "-r -i 1").unwrap_err().0, GPU_IS_LOST);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use crate::cluster::Lab;
 use crate::cluster::layout::Layout;
 
 mod mig;
+mod set;
 
 /// Folder of the driver library within a node's folder. The machine description and its state are
 /// there, too.
@@ -24,10 +25,10 @@ pub(crate) enum GpuAction {
     Lost,
     /// Clear all faults and values that were set; MIG mode and instances stay.
     Heal,
-    /// Reset it: this removes processes and MIG instances, and applies a pending MIG mode.
+    /// Reset it: this removes processes and MIG instances, applies a pending MIG mode, and ends what the driver advised a reset for.
     Reset,
     /// Set values that it reports.
-    Set(Box<Set>),
+    Set(Box<set::Set>),
     /// Change its MIG mode and instances without the agent.
     Mig(mig::MigArgs),
 }
@@ -49,62 +50,11 @@ pub(crate) struct Fail {
     recovery_action: Option<Advice>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Args)]
-#[group(id = "value", required = true, multiple = true)]
-pub(crate) struct Set {
-    /// Core temperature in degrees Celsius
-    #[arg(long, value_name = "CELSIUS")]
-    temperature: Option<u32>,
-    /// Power draw in watts
-    #[arg(long, value_name = "WATTS")]
-    power: Option<u32>,
-    /// SM utilisation in percent
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(..=100))]
-    utilisation: Option<u32>,
-    /// Frame buffer in use, in MiB
-    #[arg(long, value_name = "MIB")]
-    memory_used: Option<u64>,
-    /// Number of processes that use the whole GPU; while there are any, its MIG mode cannot change
-    #[arg(long, value_name = "COUNT")]
-    processes: Option<u32>,
-    /// Time to change a MIG mode, on all GPUs of the node
-    #[arg(long, value_name = "MILLISECONDS")]
-    mig_mode: Option<u64>,
-    /// Time to create a MIG instance, on all GPUs of the node
-    #[arg(long, value_name = "MILLISECONDS")]
-    mig_create: Option<u64>,
-    /// Time to destroy a MIG instance, on all GPUs of the node
-    #[arg(long, value_name = "MILLISECONDS")]
-    mig_destroy: Option<u64>,
-    /// Minor number that the next change of its MIG mode gives the GPU
-    #[arg(long, value_name = "NUMBER")]
-    next_minor: Option<u32>,
-    /// Whether a row remap waits for a reset
-    #[arg(long, value_name = "BOOL")]
-    remap_pending: Option<bool>,
-    /// Whether a row remap has failed
-    #[arg(long, value_name = "BOOL")]
-    remap_failed: Option<bool>,
-    /// Fabric health mask, as NVML packs it
-    #[arg(long, value_name = "MASK")]
-    fabric_health: Option<u32>,
-    /// Make an NVML call return this code for the GPU; 0 makes it succeed again
-    #[arg(long, value_name = "FUNCTION=CODE")]
-    call: Vec<CallCode>,
-}
-
 /// Memory errors to add to the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct EccErrors {
     corrected: bool,
     count: u64,
-}
-
-/// A return code for an NVML call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct CallCode {
-    function: String,
-    code: u32,
 }
 
 /// The driver's recovery advice, in short words.
@@ -200,11 +150,11 @@ fn apply(
             "is well"
         }
         GpuAction::Reset => {
-            reset(machine, state.gpus.entry(index).or_default());
+            state.gpus.entry(index).or_default().reset(machine.model.mig.as_ref());
             "is reset"
         }
         GpuAction::Set(values) => {
-            set(state, index, values);
+            values.apply(state, index);
             "is set"
         }
         GpuAction::Mig(args) => return mig::apply(machine, state, index, args),
@@ -225,17 +175,6 @@ fn heal(state: &mut State, index: u32) {
     let well = GpuState { mig, compute_mode, time_slice, ..GpuState::default() };
     if well != GpuState::default() {
         state.gpus.insert(index, well);
-    }
-}
-
-fn reset(machine: &Machine, gpu: &mut GpuState) {
-    gpu.processes = 0;
-    gpu.compute_mode = 0;
-    gpu.time_slice = 0;
-    gpu.ecc.volatile_corrected = 0;
-    gpu.ecc.volatile_uncorrected = 0;
-    if let Some(mig) = &machine.model.mig {
-        gpu.mig.reset(mig);
     }
 }
 
@@ -287,30 +226,6 @@ fn more_severe(left: RecoveryAction, right: RecoveryAction) -> RecoveryAction {
     if severity(right) > severity(left) { right } else { left }
 }
 
-fn set(state: &mut State, index: u32, values: &Set) {
-    state.mig_mode_millis = values.mig_mode.unwrap_or(state.mig_mode_millis);
-    state.mig_create_millis = values.mig_create.unwrap_or(state.mig_create_millis);
-    state.mig_destroy_millis = values.mig_destroy.unwrap_or(state.mig_destroy_millis);
-    let gpu = state.gpus.entry(index).or_default();
-    gpu.processes = values.processes.unwrap_or(gpu.processes);
-    gpu.temperature_celsius = values.temperature.or(gpu.temperature_celsius);
-    gpu.power_milliwatts =
-        values.power.map(|watts| watts.saturating_mul(1000)).or(gpu.power_milliwatts);
-    gpu.utilisation_percent = values.utilisation.unwrap_or(gpu.utilisation_percent);
-    gpu.memory_used_mib = values.memory_used.unwrap_or(gpu.memory_used_mib);
-    gpu.remap_pending = values.remap_pending.unwrap_or(gpu.remap_pending);
-    gpu.remap_failed = values.remap_failed.unwrap_or(gpu.remap_failed);
-    gpu.next_minor = values.next_minor.or(gpu.next_minor);
-    gpu.fabric_health = values.fabric_health.or(gpu.fabric_health);
-    for call in &values.call {
-        if call.code == 0 {
-            gpu.failing_calls.remove(&call.function);
-        } else {
-            gpu.failing_calls.insert(call.function.clone(), call.code);
-        }
-    }
-}
-
 impl From<Advice> for RecoveryAction {
     fn from(advice: Advice) -> Self {
         match advice {
@@ -335,17 +250,6 @@ impl FromStr for EccErrors {
         };
         let count = count.parse().map_err(|_| format!("`{count}` is not a number"))?;
         Ok(Self { corrected, count })
-    }
-}
-
-impl FromStr for CallCode {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let parts = text.split_once('=').filter(|(function, _)| function.starts_with("nvml"));
-        let (function, code) = parts.ok_or("write FUNCTION=CODE, as nvmlDeviceGetUUID=15")?;
-        let code = code.parse().map_err(|_| format!("`{code}` is not a number"))?;
-        Ok(Self { function: function.to_owned(), code })
     }
 }
 

@@ -1,4 +1,4 @@
-use super::{Event, EventKind, GpuState, RecoveryAction, State};
+use super::{Event, EventKind, GpuState, RecoveryAction, ResetState, State};
 
 #[test]
 fn missing_state_file_is_the_default_state() {
@@ -82,4 +82,23 @@ fn a_reboot_keeps_faults_and_what_is_counted_for_life() {
     assert_eq!((gpu.ecc.volatile_corrected, gpu.ecc.volatile_uncorrected), (0, 0));
     assert_eq!((gpu.ecc.aggregate_corrected, gpu.ecc.aggregate_uncorrected), (3, 4));
     assert_eq!((gpu.processes, gpu.remap_failed, state.mig_create_millis), (0, true, 7));
+}
+
+#[test]
+fn a_reboot_brings_a_lost_gpu_back_unless_it_is_in_vain() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines");
+    let machine = crate::Machine::read(&folder.join("dgx-h100.yaml")).unwrap();
+    for is_in_vain in [false, true] {
+        let gpu = GpuState {
+            lost: true,
+            recovery_action: RecoveryAction::NodeReboot,
+            reset: ResetState { is_in_vain, ..ResetState::default() },
+            ..GpuState::default()
+        };
+        let mut state = State { gpus: [(6, gpu)].into(), ..State::default() };
+        state.reboot(&machine);
+        let gpu = &state.gpus[&6];
+        assert_eq!(gpu.lost, is_in_vain);
+        assert_eq!(gpu.recovery_action == RecoveryAction::None, !is_in_vain);
+    }
 }

@@ -64,8 +64,40 @@ fn setting_one_value_leaves_the_others() {
 }
 
 #[test]
+fn links_clocks_and_resets_are_set_and_healed() {
+    let state = after(&[
+        "set --inactive-links 3,4 --nvlink-recoveries 5 --pcie-width 8",
+        "set --slowdown heat --slowdown power-cap --reset-fails true --reset-time 7",
+    ]);
+    let gpu = &state.gpus[&3];
+    assert_eq!(gpu.nvlink.inactive, [3, 4].into());
+    assert_eq!((gpu.nvlink.recoveries, gpu.pcie.width), (5, Some(8)));
+    assert_eq!(gpu.clocks_event_reasons.len(), 2);
+    assert!(gpu.reset.fails && gpu.reset.millis == 7);
+    let state = after(&["set --inactive-links 3", "set --inactive-links none --slowdown none"]);
+    assert_eq!(state.gpus[&3], GpuState::default());
+    assert!(after(&["set --inactive-links 3 --pcie-replays 4", "heal"]).gpus.is_empty());
+}
+
+#[test]
+fn a_reset_ends_what_the_driver_advised_it_for() {
+    let advice = |lines: &[&str]| after(lines).gpus[&3].recovery_action;
+    assert_eq!(advice(&["fail --xid 95", "reset"]), RecoveryAction::None);
+    assert_eq!(advice(&["fail --xid 79", "reset"]), RecoveryAction::NodeReboot);
+    let in_vain = ["set --reset-in-vain true", "fail --xid 95", "reset"];
+    assert_eq!(advice(&in_vain), RecoveryAction::GpuReset);
+}
+
+#[test]
 fn a_fault_without_a_kind_and_nonsense_are_refused() {
-    for line in ["fail", "set", "fail --ecc some", "set --utilisation 101", "set --call name=1"] {
+    for line in [
+        "fail",
+        "set",
+        "fail --ecc some",
+        "set --utilisation 101",
+        "set --call name=1",
+        "set --inactive-links x",
+    ] {
         assert!(parse(line).is_err(), "{line}");
     }
 }

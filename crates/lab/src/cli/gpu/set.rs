@@ -1,0 +1,179 @@
+//! `octavo lab gpu NODE INDEX set`: values that a simulated GPU reports.
+
+use std::collections::BTreeSet;
+use std::str::FromStr;
+
+use clap::{Args, ValueEnum};
+use octavo_machine::{ClocksEventReason, State};
+
+#[derive(Clone, Debug, Default, PartialEq, Args)]
+#[group(id = "value", required = true, multiple = true)]
+pub(crate) struct Set {
+    /// Core temperature in degrees Celsius
+    #[arg(long, value_name = "CELSIUS")]
+    temperature: Option<u32>,
+    /// Power draw in watts
+    #[arg(long, value_name = "WATTS")]
+    power: Option<u32>,
+    /// SM utilisation in percent
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(..=100))]
+    utilisation: Option<u32>,
+    /// Frame buffer in use, in MiB
+    #[arg(long, value_name = "MIB")]
+    memory_used: Option<u64>,
+    /// Number of processes that use the whole GPU; while there are any, its MIG mode cannot change
+    #[arg(long, value_name = "COUNT")]
+    processes: Option<u32>,
+    /// Time to change a MIG mode, on all GPUs of the node
+    #[arg(long, value_name = "MILLISECONDS")]
+    mig_mode: Option<u64>,
+    /// Time to create a MIG instance, on all GPUs of the node
+    #[arg(long, value_name = "MILLISECONDS")]
+    mig_create: Option<u64>,
+    /// Time to destroy a MIG instance, on all GPUs of the node
+    #[arg(long, value_name = "MILLISECONDS")]
+    mig_destroy: Option<u64>,
+    /// Minor number that the next change of its MIG mode gives the GPU
+    #[arg(long, value_name = "NUMBER")]
+    next_minor: Option<u32>,
+    /// Whether a row remap waits for a reset
+    #[arg(long, value_name = "BOOL")]
+    remap_pending: Option<bool>,
+    /// Whether a row remap has failed
+    #[arg(long, value_name = "BOOL")]
+    remap_failed: Option<bool>,
+    /// Links to other GPUs that are not active, by their numbers: 3,4; or none
+    #[arg(long, value_name = "LINKS")]
+    inactive_links: Option<Links>,
+    /// Recoveries of its links to other GPUs
+    #[arg(long, value_name = "COUNT")]
+    nvlink_recoveries: Option<u64>,
+    /// Checksum errors of its links to other GPUs
+    #[arg(long, value_name = "COUNT")]
+    nvlink_errors: Option<u64>,
+    /// Lanes of its PCIe link; a healthy one has 16
+    #[arg(long, value_name = "LANES")]
+    pcie_width: Option<u32>,
+    /// Replays of its PCIe link
+    #[arg(long, value_name = "COUNT")]
+    pcie_replays: Option<u32>,
+    /// Why its clocks are low; may be given more than once
+    #[arg(long, value_enum, value_name = "REASON")]
+    slowdown: Vec<SlowdownReason>,
+    /// Time that its reset takes
+    #[arg(long, value_name = "MILLISECONDS")]
+    reset_time: Option<u64>,
+    /// Whether its resets fail
+    #[arg(long, value_name = "BOOL")]
+    reset_fails: Option<bool>,
+    /// Whether resets and reboots mend nothing
+    #[arg(long, value_name = "BOOL")]
+    reset_in_vain: Option<bool>,
+    /// Fabric health mask, as NVML packs it
+    #[arg(long, value_name = "MASK")]
+    fabric_health: Option<u32>,
+    /// Make an NVML call return this code for the GPU; 0 makes it succeed again
+    #[arg(long, value_name = "FUNCTION=CODE")]
+    call: Vec<CallCode>,
+}
+
+/// A return code for an NVML call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct CallCode {
+    function: String,
+    code: u32,
+}
+
+/// Numbers of links to other GPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Links(BTreeSet<u32>);
+
+/// Why a GPU's clocks are low.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum SlowdownReason {
+    /// The clocks are as the work wants them.
+    None,
+    /// The hardware is too hot.
+    Heat,
+    /// The power supply demands it.
+    PowerBrake,
+    /// The power limit is reached.
+    PowerCap,
+}
+
+impl Set {
+    /// Sets the values of a GPU.
+    pub(super) fn apply(&self, state: &mut State, index: u32) {
+        state.mig_mode_millis = self.mig_mode.unwrap_or(state.mig_mode_millis);
+        state.mig_create_millis = self.mig_create.unwrap_or(state.mig_create_millis);
+        state.mig_destroy_millis = self.mig_destroy.unwrap_or(state.mig_destroy_millis);
+        let gpu = state.gpus.entry(index).or_default();
+        gpu.processes = self.processes.unwrap_or(gpu.processes);
+        gpu.temperature_celsius = self.temperature.or(gpu.temperature_celsius);
+        gpu.power_milliwatts =
+            self.power.map(|watts| watts.saturating_mul(1000)).or(gpu.power_milliwatts);
+        gpu.utilisation_percent = self.utilisation.unwrap_or(gpu.utilisation_percent);
+        gpu.memory_used_mib = self.memory_used.unwrap_or(gpu.memory_used_mib);
+        gpu.remap_pending = self.remap_pending.unwrap_or(gpu.remap_pending);
+        gpu.remap_failed = self.remap_failed.unwrap_or(gpu.remap_failed);
+        gpu.next_minor = self.next_minor.or(gpu.next_minor);
+        if let Some(Links(links)) = &self.inactive_links {
+            gpu.nvlink.inactive.clone_from(links);
+        }
+        gpu.nvlink.recoveries = self.nvlink_recoveries.unwrap_or(gpu.nvlink.recoveries);
+        gpu.nvlink.crc_errors = self.nvlink_errors.unwrap_or(gpu.nvlink.crc_errors);
+        gpu.pcie.width = self.pcie_width.or(gpu.pcie.width);
+        gpu.pcie.replays = self.pcie_replays.unwrap_or(gpu.pcie.replays);
+        if !self.slowdown.is_empty() {
+            gpu.clocks_event_reasons =
+                self.slowdown.iter().filter_map(|reason| reason.bit()).collect();
+        }
+        gpu.reset.millis = self.reset_time.unwrap_or(gpu.reset.millis);
+        gpu.reset.fails = self.reset_fails.unwrap_or(gpu.reset.fails);
+        gpu.reset.is_in_vain = self.reset_in_vain.unwrap_or(gpu.reset.is_in_vain);
+        gpu.fabric_health = self.fabric_health.or(gpu.fabric_health);
+        for call in &self.call {
+            if call.code == 0 {
+                gpu.failing_calls.remove(&call.function);
+            } else {
+                gpu.failing_calls.insert(call.function.clone(), call.code);
+            }
+        }
+    }
+}
+
+impl SlowdownReason {
+    fn bit(self) -> Option<ClocksEventReason> {
+        match self {
+            Self::None => None,
+            Self::Heat => Some(ClocksEventReason::HwThermalSlowdown),
+            Self::PowerBrake => Some(ClocksEventReason::HwPowerBrakeSlowdown),
+            Self::PowerCap => Some(ClocksEventReason::SwPowerCap),
+        }
+    }
+}
+
+impl FromStr for Links {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self::default());
+        }
+        let number = |text: &str| {
+            text.parse().map_err(|_| format!("`{text}` is no link: write numbers, as 3,4, or none"))
+        };
+        text.split(',').map(number).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl FromStr for CallCode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text.split_once('=').filter(|(function, _)| function.starts_with("nvml"));
+        let (function, code) = parts.ok_or("write FUNCTION=CODE, as nvmlDeviceGetUUID=15")?;
+        let code = code.parse().map_err(|_| format!("`{code}` is not a number"))?;
+        Ok(Self { function: function.to_owned(), code })
+    }
+}
