@@ -1,0 +1,26 @@
+//! Decides about the health of GPUs, so that what is simulated is what runs.
+//!
+//! No clock, no I/O, no randomness: time is a parameter, numbers are integers, collections are ordered. Equal input gives
+//! equal output on every machine.
+//!
+//! ```text
+//! risk      how likely a unit fails, from its history
+//! fixed     exponential, logarithm and rounding in integers
+//! ```
+//!
+//! Points in time are seconds since an origin of the caller's choice, durations are seconds. Rates, probabilities and
+//! blame are billionths.
+
+#![forbid(unsafe_code)]
+
+mod fixed;
+pub mod risk;
+
+/// One, in billionths.
+pub const ONE: u64 = 1_000_000_000;
+
+/// An hour, in seconds.
+pub const HOUR: u64 = 3_600;
+
+/// A day, in seconds.
+pub const DAY: u64 = 24 * HOUR;
