@@ -5,6 +5,8 @@
 //!
 //! ```text
 //! risk      how likely a unit fails, from its history
+//! moves     when it pays to move a gang
+//! spares    how many spare nodes a domain needs
 //! fixed     exponential, logarithm and rounding in integers
 //! ```
 //!
@@ -14,7 +16,9 @@
 #![forbid(unsafe_code)]
 
 mod fixed;
+pub mod moves;
 pub mod risk;
+pub mod spares;
 
 /// One, in billionths.
 pub const ONE: u64 = 1_000_000_000;
