@@ -4,6 +4,13 @@
 //! equal output on every machine.
 //!
 //! ```text
+//! unit      devices and the parts around them
+//! signal    what is observed, what became of remedies, what an operator decided
+//! xid       what an XID says about the device
+//! verdict   what an observation calls for
+//! remedy    what brings a device back, mildest first
+//! reason    why a device is in its state
+//! state     the states of a device, and one step between them
 //! risk      how likely a unit fails, from its history
 //! moves     when it pays to move a gang
 //! spares    how many spare nodes a domain needs
@@ -17,8 +24,15 @@
 
 mod fixed;
 pub mod moves;
+pub mod reason;
+pub mod remedy;
 pub mod risk;
+pub mod signal;
 pub mod spares;
+pub mod state;
+pub mod unit;
+pub mod verdict;
+pub mod xid;
 
 /// One, in billionths.
 pub const ONE: u64 = 1_000_000_000;

@@ -1,0 +1,242 @@
+//! One step of a device's state.
+
+use super::{Rules, State, Track};
+use crate::reason::Reason;
+use crate::remedy::Remedy;
+use crate::signal::{Outcome, Word};
+
+/// What happens to a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A warning.
+    Warned(Reason),
+    /// A sign that it may be at fault.
+    Suspected {
+        /// The sign.
+        reason: Reason,
+        /// What it needs.
+        needs: Remedy,
+    },
+    /// A fault.
+    Failed {
+        /// The fault.
+        reason: Reason,
+        /// What it needs.
+        needs: Remedy,
+        /// Whether the fault is its own, or of a part around it.
+        is_own: bool,
+    },
+    /// A remedy begins; its clients are gone.
+    RemedyBegins(Remedy),
+    /// Its test begins; its clients are gone.
+    TestBegins,
+    /// A remedy or test ended.
+    Ended(Outcome),
+    /// An operator decided.
+    Word(Word),
+    /// Time passed.
+    Time,
+}
+
+/// The device after an event. An event that does not fit the state changes nothing, so a report that comes twice does no harm.
+///
+/// A time before the last change counts as the time of the change.
+#[must_use]
+pub fn step(track: &Track, rules: &Rules, event: Event, now: u64) -> Track {
+    let now = now.max(track.since);
+    let changed = match event {
+        Event::Warned(reason) => warned(track, reason, now),
+        Event::Suspected { reason, needs } => suspected(track, rules, reason, needs, now),
+        Event::Failed { reason, needs, is_own } => failed(track, rules, reason, needs, is_own, now),
+        Event::RemedyBegins(remedy) => begun(track, remedy, now),
+        Event::TestBegins => test_begun(track, now),
+        Event::Ended(outcome) => ended(track, rules, outcome, now),
+        Event::Word(word) => worded(track, word, now),
+        Event::Time => time(track, rules, now),
+    };
+    changed.unwrap_or(*track)
+}
+
+fn warned(track: &Track, reason: Reason, now: u64) -> Option<Track> {
+    matches!(track.state, State::Healthy | State::Watch { .. })
+        .then(|| to(track, State::Watch { reason }, now))
+}
+
+fn suspected(
+    track: &Track,
+    rules: &Rules,
+    reason: Reason,
+    needs: Remedy,
+    now: u64,
+) -> Option<Track> {
+    // A suspicion alone replaces nothing.
+    let needs = match rules.ladder.at_least(needs) {
+        Remedy::Replace => Remedy::Test,
+        needs => needs,
+    };
+    match track.state {
+        State::Healthy | State::Watch { .. } | State::Probation => {
+            Some(to(track, State::Suspect { reason, needs }, now))
+        }
+        State::Suspect { needs: before, .. } if needs > before => {
+            Some(stay(track, State::Suspect { reason, needs }))
+        }
+        State::Fenced { needs: before, .. } if needs > before => {
+            Some(stay(track, State::Fenced { reason, needs }))
+        }
+        // The test says nothing any more.
+        State::Verifying { after, .. } => {
+            let needs = if needs == Remedy::Test { needs } else { needs.max(after) };
+            Some(fenced(track, reason, needs, now))
+        }
+        _ => None,
+    }
+}
+
+fn failed(
+    track: &Track,
+    rules: &Rules,
+    reason: Reason,
+    needs: Remedy,
+    is_own: bool,
+    now: u64,
+) -> Option<Track> {
+    let needs = rules.ladder.at_least(needs);
+    match track.state {
+        State::Healthy | State::Watch { .. } | State::Probation | State::Suspect { .. } => {
+            let is_relapse =
+                track.returned.is_some_and(|returned| now - returned.min(now) <= rules.relapse);
+            let relapses = match (is_own, is_relapse) {
+                (true, true) => track.relapses.saturating_add(1),
+                (true, false) => 0,
+                (false, _) => track.relapses,
+            };
+            let track = Track { relapses, ..*track };
+            if is_own && relapses >= rules.last_relapse {
+                return Some(to(&track, State::Retired { reason: Reason::Relapsed }, now));
+            }
+            let needs = track.state.needs().map_or(needs, |before| before.max(needs));
+            Some(fenced(&track, reason, needs, now))
+        }
+        State::Fenced { needs: before, .. } if needs == Remedy::Replace => {
+            Some(fenced(track, reason, needs.max(before), now))
+        }
+        State::Fenced { needs: before, .. } if needs > before => {
+            Some(stay(track, State::Fenced { reason, needs }))
+        }
+        // A fault of its own during a test is a test that failed.
+        State::Verifying { after, .. } if is_own => {
+            Some(fenced(track, reason, needs.max(rules.ladder.after(after)), now))
+        }
+        State::Verifying { after, .. } => Some(fenced(track, reason, needs.max(after), now)),
+        State::Resetting { .. } if needs == Remedy::Replace => {
+            Some(to(track, State::Retired { reason }, now))
+        }
+        // Errors during a remedy are its effect. The test finds those that last.
+        State::Resetting { .. } | State::Fenced { .. } | State::Retired { .. } => None,
+    }
+}
+
+fn begun(track: &Track, remedy: Remedy, now: u64) -> Option<Track> {
+    match track.state {
+        State::Suspect { reason, .. } | State::Fenced { reason, .. } => {
+            Some(to(track, State::Resetting { reason, remedy }, now))
+        }
+        _ => None,
+    }
+}
+
+fn test_begun(track: &Track, now: u64) -> Option<Track> {
+    match track.state {
+        State::Suspect { reason, needs: Remedy::Test }
+        | State::Fenced { reason, needs: Remedy::Test } => {
+            Some(to(track, State::Verifying { reason, after: Remedy::Test }, now))
+        }
+        _ => None,
+    }
+}
+
+fn ended(track: &Track, rules: &Rules, outcome: Outcome, now: u64) -> Option<Track> {
+    match (track.state, outcome) {
+        (State::Resetting { reason, remedy }, Outcome::Remedied) => {
+            Some(to(track, State::Verifying { reason, after: remedy }, now))
+        }
+        (State::Resetting { remedy, .. }, Outcome::Refused) => {
+            let needs = rules.ladder.after(remedy);
+            Some(fenced(track, Reason::RemedyFailed(remedy), needs, now))
+        }
+        (State::Verifying { .. }, Outcome::Passed) if track.is_held => {
+            Some(to(track, State::Fenced { reason: Reason::Operator, needs: Remedy::Test }, now))
+        }
+        (State::Verifying { .. }, Outcome::Passed) => Some(returned(track, now)),
+        (State::Verifying { after, .. }, Outcome::Failed) => {
+            Some(fenced(track, Reason::TestFailed, rules.ladder.after(after), now))
+        }
+        _ => None,
+    }
+}
+
+fn worded(track: &Track, word: Word, now: u64) -> Option<Track> {
+    let held = |is_held| Track { is_held, ..*track };
+    match (word, track.state) {
+        (Word::Fence | Word::Retire, State::Retired { .. }) => None,
+        (Word::Retire, _) => {
+            Some(to(&held(false), State::Retired { reason: Reason::Operator }, now))
+        }
+        // What is out of service already goes on with its reason, and does not return.
+        (Word::Fence, State::Fenced { .. } | State::Resetting { .. } | State::Verifying { .. }) => {
+            Some(held(true))
+        }
+        (Word::Fence, state) => {
+            let needs = state.needs().unwrap_or(Remedy::Test);
+            Some(to(&held(true), State::Fenced { reason: Reason::Operator, needs }, now))
+        }
+        (Word::Release, State::Retired { reason }) => {
+            let track = Track { relapses: 0, ..held(false) };
+            Some(to(&track, State::Verifying { reason, after: Remedy::Replace }, now))
+        }
+        (Word::Release, State::Suspect { .. } | State::Fenced { .. } | State::Verifying { .. }) => {
+            Some(returned(&held(false), now))
+        }
+        (Word::Release, State::Watch { .. }) => Some(to(track, State::Healthy, now)),
+        (Word::Release, _) => Some(held(false)),
+    }
+}
+
+fn time(track: &Track, rules: &Rules, now: u64) -> Option<Track> {
+    let passed = now - track.since;
+    match track.state {
+        State::Watch { .. } if passed >= rules.watch => Some(to(track, State::Healthy, now)),
+        State::Probation if passed >= rules.probation => Some(to(track, State::Healthy, now)),
+        State::Resetting { .. } if passed >= rules.limit => {
+            ended(track, rules, Outcome::Refused, now)
+        }
+        State::Verifying { after, .. }
+            if passed >= rules.limit.saturating_add(track.test_length(rules, after)) =>
+        {
+            ended(track, rules, Outcome::Failed, now)
+        }
+        _ => None,
+    }
+}
+
+/// Out of service, for good if it is to be replaced.
+fn fenced(track: &Track, reason: Reason, needs: Remedy, now: u64) -> Track {
+    if needs == Remedy::Replace {
+        to(track, State::Retired { reason }, now)
+    } else {
+        to(track, State::Fenced { reason, needs }, now)
+    }
+}
+
+fn returned(track: &Track, now: u64) -> Track {
+    Track { returned: Some(now), ..to(track, State::Probation, now) }
+}
+
+fn to(track: &Track, state: State, now: u64) -> Track {
+    Track { state, since: now, ..*track }
+}
+
+fn stay(track: &Track, state: State) -> Track {
+    Track { state, ..*track }
+}

@@ -1,0 +1,167 @@
+use super::*;
+use crate::signal::{Outcome, Word};
+
+/// The device after events at times.
+fn run(events: &[(u64, Event)]) -> Track {
+    let rules = Rules::default();
+    events.iter().fold(Track::default(), |track, (now, event)| step(&track, &rules, *event, *now))
+}
+
+const XID: Reason = Reason::Xid(48);
+
+const FAULT: Event = Event::Failed { reason: XID, needs: Remedy::ResetFunction, is_own: true };
+
+const RESET: Event = Event::RemedyBegins(Remedy::ResetFunction);
+
+const REMEDIED: Event = Event::Ended(Outcome::Remedied);
+
+const PASSED: Event = Event::Ended(Outcome::Passed);
+
+#[test]
+fn a_fault_is_fenced_reset_tested_and_returns() {
+    let way = [(10, FAULT), (20, RESET), (30, REMEDIED), (90, PASSED), (90 + DAY, Event::Time)];
+    let states: Vec<_> = (1..=way.len()).map(|end| run(&way[..end]).state.name()).collect();
+    assert_eq!(states, ["Fenced", "Resetting", "Verifying", "Probation", "Healthy"]);
+    let effects: Vec<_> = (1..=way.len()).map(|end| run(&way[..end]).state.effect(true)).collect();
+    let out = Some(Effect::NoExecute);
+    assert_eq!(effects, [out, out, out, Some(Effect::None), None]);
+    assert_eq!(run(&way[..1]).state.effect(false), Some(Effect::NoSchedule));
+}
+
+#[test]
+fn a_warning_is_watched_and_fades() {
+    let warned = Event::Warned(Reason::RemapPending);
+    let track = run(&[(10, warned), (20, warned)]);
+    assert_eq!(track.state, State::Watch { reason: Reason::RemapPending });
+    assert_eq!(track.state.effect(true), Some(Effect::None));
+    let rules = Rules::default();
+    assert_eq!(step(&track, &rules, Event::Time, 19 + DAY).state.name(), "Watch");
+    assert_eq!(step(&track, &rules, Event::Time, 20 + DAY).state, State::Healthy);
+    // It does not take a device out of probation or out of a fence.
+    assert_eq!(run(&[(1, FAULT), (2, warned)]).state.name(), "Fenced");
+}
+
+#[test]
+fn remedies_that_fail_climb_the_ladder_and_end_in_retirement() {
+    let rules = Rules::default();
+    let mut track = run(&[(0, FAULT)]);
+    let mut remedies = Vec::new();
+    while let Some(needs) = track.state.needs() {
+        remedies.push(needs);
+        track = step(&track, &rules, Event::RemedyBegins(needs), 0);
+        track = step(&track, &rules, Event::Ended(Outcome::Refused), 0);
+    }
+    assert_eq!(remedies, rules.ladder.remedies());
+    let reason = Reason::RemedyFailed(Remedy::PowerCycle);
+    assert_eq!(track.state, State::Retired { reason });
+}
+
+#[test]
+fn a_test_that_fails_calls_for_the_next_remedy() {
+    let track = run(&[(0, FAULT), (0, RESET), (0, REMEDIED), (9, Event::Ended(Outcome::Failed))]);
+    let next = State::Fenced { reason: Reason::TestFailed, needs: Remedy::ResetBus };
+    assert_eq!(track.state, next);
+    let track = run(&[(0, FAULT), (0, RESET), (0, REMEDIED), (9, FAULT)]);
+    assert_eq!(track.state, State::Fenced { reason: XID, needs: Remedy::ResetBus });
+}
+
+#[test]
+fn a_remedy_or_test_without_an_end_has_failed() {
+    let rules = Rules::default();
+    let resetting = run(&[(0, FAULT), (10, RESET)]);
+    assert_eq!(step(&resetting, &rules, Event::Time, 9 + rules.limit), resetting);
+    let late = step(&resetting, &rules, Event::Time, 10 + rules.limit);
+    assert_eq!(late.state.needs(), Some(Remedy::ResetBus));
+    let verifying = step(&resetting, &rules, REMEDIED, 20);
+    assert_eq!(step(&verifying, &rules, Event::Time, 79 + rules.limit), verifying);
+    let late = step(&verifying, &rules, Event::Time, 80 + rules.limit);
+    assert_eq!(late.state.reason(), Some(Reason::TestFailed));
+}
+
+#[test]
+fn relapses_double_the_test_and_the_third_retires() {
+    let rules = Rules::default();
+    let mut track = Track::default();
+    let mut lengths = Vec::new();
+    for now in (0..).step_by(3_600).take(4) {
+        track = step(&track, &rules, FAULT, now);
+        lengths.push(track.test_length(&rules, Remedy::ResetFunction));
+        for event in [RESET, REMEDIED, PASSED] {
+            track = step(&track, &rules, event, now);
+        }
+    }
+    assert_eq!(lengths, [60, 120, 240, 480]);
+    assert_eq!(track.state, State::Retired { reason: Reason::Relapsed });
+}
+
+#[test]
+fn a_fault_long_after_the_return_is_no_relapse() {
+    let way = [(0, FAULT), (0, RESET), (0, REMEDIED), (0, PASSED)];
+    let back = run(&way);
+    let rules = Rules::default();
+    assert_eq!(step(&back, &rules, FAULT, 7 * DAY).relapses, 1);
+    assert_eq!(step(&back, &rules, FAULT, 7 * DAY + 1).relapses, 0);
+    let peer = Event::Failed { reason: XID, needs: Remedy::ResetFunction, is_own: false };
+    assert_eq!(step(&back, &rules, peer, 1).relapses, 0);
+}
+
+#[test]
+fn only_an_operator_returns_what_an_operator_fenced() {
+    let fence = Event::Word(Word::Fence);
+    let held = run(&[(0, fence), (1, Event::TestBegins), (2, PASSED)]);
+    assert_eq!(held.state, State::Fenced { reason: Reason::Operator, needs: Remedy::Test });
+    let released = step(&held, &Rules::default(), Event::Word(Word::Release), 3);
+    assert_eq!((released.state, released.is_held), (State::Probation, false));
+    // During a remedy the word waits for its end.
+    let held = run(&[(0, FAULT), (0, RESET), (1, fence), (2, REMEDIED), (3, PASSED)]);
+    assert_eq!(held.state.name(), "Fenced");
+    let back = run(&[(0, FAULT), (0, RESET), (1, Event::Word(Word::Release))]);
+    assert_eq!(back.state.name(), "Resetting");
+}
+
+#[test]
+fn a_retired_device_returns_by_word_and_burn_in() {
+    let retired = run(&[(0, Event::Word(Word::Retire))]);
+    assert_eq!(retired.state, State::Retired { reason: Reason::Operator });
+    let rules = Rules::default();
+    assert_eq!(step(&retired, &rules, FAULT, 1), retired);
+    assert_eq!(step(&retired, &rules, Event::Word(Word::Fence), 1), retired);
+    let tested = step(&retired, &rules, Event::Word(Word::Release), 1);
+    assert_eq!(tested.test_length(&rules, Remedy::Replace), 2 * HOUR);
+    assert_eq!(step(&tested, &rules, PASSED, 2).state, State::Probation);
+    let failed = step(&tested, &rules, Event::Ended(Outcome::Failed), 2);
+    assert_eq!(failed.state, State::Retired { reason: Reason::TestFailed });
+}
+
+#[test]
+fn a_row_remap_that_failed_retires() {
+    let failed =
+        Event::Failed { reason: Reason::RemapFailed, needs: Remedy::Replace, is_own: true };
+    let retired = State::Retired { reason: Reason::RemapFailed };
+    assert_eq!(run(&[(0, failed)]).state, retired);
+    assert_eq!(run(&[(0, FAULT), (1, failed)]).state, retired);
+    assert_eq!(run(&[(0, FAULT), (1, RESET), (2, failed)]).state, retired);
+}
+
+#[test]
+fn a_harsher_need_wins_and_a_milder_one_changes_nothing() {
+    let reboot = Event::Failed { reason: Reason::Lost, needs: Remedy::Reboot, is_own: true };
+    let track = run(&[(0, FAULT), (5, reboot), (9, FAULT)]);
+    assert_eq!(track.state, State::Fenced { reason: Reason::Lost, needs: Remedy::Reboot });
+    assert_eq!(track.since, 0, "the fence is as old as its first fault");
+}
+
+#[test]
+fn a_clock_that_goes_backwards_ends_nothing_early() {
+    let track = run(&[(DAY, FAULT), (10, RESET), (5, Event::Time)]);
+    assert_eq!(track.state.name(), "Resetting");
+    assert_eq!(track.since, DAY);
+}
+
+#[test]
+fn reports_that_come_twice_change_nothing() {
+    let once = run(&[(0, FAULT), (1, RESET), (2, REMEDIED)]);
+    assert_eq!(run(&[(0, FAULT), (1, RESET), (2, REMEDIED), (3, REMEDIED)]), once);
+    let once = run(&[(0, FAULT)]);
+    assert_eq!(run(&[(0, FAULT), (3, FAULT), (4, REMEDIED), (5, PASSED)]), once);
+}
