@@ -14,6 +14,9 @@
 //! risk      how likely a unit fails, from its history
 //! moves     when it pays to move a gang
 //! spares    how many spare nodes a domain needs
+//! budget    how much may be disturbed at once, and when remedies stop
+//! policy    the settings of all of it
+//! decide    signals, states and policy of a domain -> what to do
 //! fixed     exponential, logarithm and rounding in integers
 //! ```
 //!
@@ -22,8 +25,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod budget;
+pub mod decide;
 mod fixed;
 pub mod moves;
+pub mod policy;
 pub mod reason;
 pub mod remedy;
 pub mod risk;

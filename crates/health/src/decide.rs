@@ -1,0 +1,96 @@
+//! Decides what to do with the devices of a domain: states, taints, remedies, tests, evictions.
+//!
+//! ```text
+//! signals --intake--> states, histories, breaker --schedule--> remedies and tests that begin --> Decisions
+//! ```
+//!
+//! [`Domain`] is all that is remembered. [`Decisions`] are what should be now, not what changed: a caller compares them with
+//! what is, and may repeat them.
+
+mod decisions;
+mod intake;
+mod jobs;
+mod schedule;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+pub use decisions::{Applied, Decisions, Fence, Running, Wait};
+
+use crate::budget::Breaker;
+use crate::policy::Policy;
+use crate::risk::History;
+use crate::signal::Signal;
+use crate::state::{Event, Track, step};
+use crate::unit::{DeviceId, Topology};
+use jobs::Jobs;
+
+/// What is remembered of a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Device {
+    /// Its state.
+    pub track: Track,
+    /// Its history, for its risk. The caller adds time at work ([`History::expose`]).
+    pub history: History,
+    /// Whether its pods are being evicted.
+    pub evicts: bool,
+}
+
+/// What is remembered of a domain: the devices that share a budget and a circuit breaker.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Domain {
+    /// Its devices. A device that leaves the topology stays, since its fence must not be lost.
+    pub devices: BTreeMap<DeviceId, Device>,
+    /// Errors of applications.
+    jobs: Jobs,
+    /// The circuit breaker.
+    breaker: Breaker,
+    /// Nodes that are not ready.
+    not_ready: BTreeSet<u32>,
+}
+
+/// What is so at the moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// The time, in seconds. It may go backwards; nothing ends early then.
+    pub now: u64,
+    /// The devices and the parts around them.
+    pub topology: &'a Topology,
+    /// Devices that have clients: processes, monitors among them.
+    pub occupied: &'a BTreeSet<DeviceId>,
+}
+
+impl Domain {
+    /// Takes what was reported since the last call, in order, and decides. Signals of unknown parts change nothing.
+    pub fn decide(&mut self, policy: &Policy, facts: Facts<'_>, signals: &[Signal]) -> Decisions {
+        for (device, _) in facts.topology.places() {
+            self.devices.entry(device).or_default();
+        }
+        for signal in signals {
+            self.take(policy, facts, signal);
+        }
+        for device in self.devices.values_mut() {
+            device.track = step(&device.track, &policy.rules, Event::Time, facts.now);
+        }
+        self.breaker.update(&policy.breaker, facts.topology.nodes(), facts.now);
+        let waits = self.begin(policy, facts);
+        self.evict(policy, facts);
+        self.decisions(policy, facts, waits)
+    }
+
+    /// Whether the circuit breaker stops remedies.
+    pub fn is_storm(&self, now: u64) -> bool {
+        self.breaker.is_open(now)
+    }
+
+    /// Forgets a device that does not exist any more.
+    pub fn forget(&mut self, device: DeviceId) {
+        self.devices.remove(&device);
+    }
+}
+
+#[cfg(test)]
+mod tests;

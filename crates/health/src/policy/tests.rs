@@ -1,0 +1,82 @@
+use super::*;
+
+fn spec() -> PolicySpec {
+    let node_selector = BTreeMap::from([("pool".to_owned(), "h100".to_owned())]);
+    PolicySpec { node_selector, ..PolicySpec::default() }
+}
+
+fn error(change: impl Fn(&mut PolicySpec)) -> String {
+    let mut spec = spec();
+    change(&mut spec);
+    spec.check().unwrap_err().to_string()
+}
+
+#[test]
+fn the_defaults_of_a_spec_are_those_of_the_parts() {
+    let policy = spec().check().unwrap();
+    let defaults = Policy { node_selector: policy.node_selector.clone(), ..Policy::default() };
+    assert_eq!(policy, defaults);
+    assert_eq!(policy.mode, Mode::Observe);
+}
+
+#[test]
+fn errors_name_the_field_and_the_reason() {
+    assert_eq!(
+        error(|spec| spec.node_selector.clear()),
+        "nodeSelector: it is empty; name at least one label of the nodes to which the policy applies"
+    );
+    assert_eq!(
+        error(|spec| spec.budget.remedies_percent = -5),
+        "budget.remediesPercent: it is -5, and must be from 0 to 100"
+    );
+    assert_eq!(
+        error(|spec| spec.breaker.nodes = 0),
+        "breaker.nodes: it is 0, and must be from 1 to 1000000"
+    );
+    assert_eq!(
+        error(|spec| spec.times.short_test_seconds = 0),
+        "times.shortTestSeconds: it is 0, and must be from 1 to 31536000"
+    );
+    assert_eq!(
+        error(|spec| spec.risk.times = 1),
+        "risk.times: it is 1, and must be from 2 to 100000"
+    );
+    assert_eq!(
+        error(|spec| spec.risk.watch_milli = 1_001),
+        "risk.watchMilli: it is 1001, and must be from 1 to 1000"
+    );
+    assert_eq!(
+        error(|spec| {
+            spec.xid_classes.insert(5, XidClass::Reset);
+        }),
+        "xidClasses.5: NVIDIA's catalogue says that this XID is not used; remove it"
+    );
+    assert!(error(|spec| spec.remedies.reverse()).starts_with("remedies: each must be harsher"));
+}
+
+#[test]
+fn xids_of_newer_drivers_may_have_a_class() {
+    let mut spec = spec();
+    spec.xid_classes = BTreeMap::from([(200, XidClass::Reset), (31, XidClass::Notice)]);
+    assert_eq!(spec.check().unwrap().xid_classes, spec.xid_classes);
+}
+
+#[test]
+fn a_spec_is_written_as_other_specs_are() {
+    let text = r#"{
+        "nodeSelector": {"pool": "h100"}, "mode": "Act", "evict": true,
+        "remedies": ["resetFunction", "reboot"], "xidClasses": {"31": "reset"},
+        "budget": {"remediesPercent": 10}, "risk": {"model": "twoClasses", "memorySeconds": 0}
+    }"#;
+    let spec: PolicySpec = serde_json::from_str(text).unwrap();
+    let policy = spec.check().unwrap();
+    assert_eq!(policy.mode, Mode::Act);
+    assert_eq!(policy.rules.ladder.remedies(), [Remedy::ResetFunction, Remedy::Reboot]);
+    assert_eq!(policy.budget, Budget { remedies_percent: 10, ..Budget::default() });
+    assert_eq!((policy.risk.model, policy.risk.memory_seconds), (Model::TwoClasses, None));
+    let written = serde_json::to_string(&spec).unwrap();
+    assert_eq!(serde_json::from_str::<PolicySpec>(&written).unwrap(), spec);
+    for wrong in [r#"{"budgets": {}}"#, r#"{"xidClasses": {"31": "deadly"}}"#] {
+        assert!(serde_json::from_str::<PolicySpec>(wrong).is_err(), "{wrong}");
+    }
+}
