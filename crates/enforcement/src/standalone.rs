@@ -6,16 +6,18 @@
 //!
 //! ```text
 //! /run/octavo-share/<name>/   the share's run root; locked by the commands that use it
-//! /run/octavo-share/.leases   locked by the command that gives leases of GPU time
+//! /run/octavo-share/.leases   locked by the command that gives leases of GPU time, and divides memory
 //! ```
 //!
 //! No agent monitors the share. Programs that bypass the guard are not stopped, and memory that the driver takes beyond
 //! the calls is not counted: module code, and contexts beyond their charge. This is intended. Without a cluster there
-//! are no neighbours to protect, and the measurements need the guard alone.
+//! are no neighbours to protect, and the measurements need the guard alone. Where shares lend memory, one of the commands
+//! counts it as an agent does, but stops no program either.
 
+mod leader;
 mod namespace;
+mod request;
 mod share;
-mod time;
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -49,10 +51,16 @@ stopped, and GpuShareConfig has no effect.
 
 GPU time is divided among all shares of the machine that such commands use. One of the commands gives the leases.
 
+With --memory-limit a share has memory that others leave, up to the limit. When they need it, its processes move to
+the host and wait there, by `octavo process-checkpoint`. One of the commands decides that for all shares of the machine,
+and reports moves with -v. Swapped processes take half of the host's memory at most. The --memory of all shares of a GPU
+should fit it together: nothing checks that.
+
 Examples:
   octavo share run --memory 20Gi -- python train.py
   octavo share run --memory 10Gi --name team -- octavo probe    several commands, one share
-  octavo share run --memory 10Gi --compute 30% -- octavo probe --busy 10")]
+  octavo share run --memory 10Gi --compute 30% -- octavo probe --busy 10
+  octavo share run --memory 20Gi --memory-limit 60Gi -- python train.py    up to 60 GiB while others leave it")]
     Run(RunArgs),
 
     /// Print the driver functions that the guard wraps
@@ -66,6 +74,10 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "QUANTITY")]
     pub(crate) memory: Quantity,
 
+    /// Memory that the share may have while others leave it [default: that of --memory]
+    #[arg(long, value_name = "QUANTITY")]
+    pub(crate) memory_limit: Option<Quantity>,
+
     /// Part of the GPU's time while other shares want it, as in 30% or 12.5% [default: what others leave]
     #[arg(long, value_name = "PERCENT")]
     pub(crate) compute: Option<ComputePart>,
@@ -75,7 +87,7 @@ pub(crate) struct RunArgs {
     pub(crate) compute_limit: Option<ComputePart>,
 
     /// Who goes first on the GPU: latency-critical, normal or best-effort
-    #[arg(long, value_name = "CLASS", default_value = "normal", value_parser = time::class)]
+    #[arg(long, value_name = "CLASS", default_value = "normal", value_parser = request::class)]
     pub(crate) class: ShareClass,
 
     /// Which GPU, by its number in the driver's list
@@ -113,8 +125,12 @@ pub fn run(args: &ShareArgs) -> anyhow::Result<ExitCode> {
 
 fn run_command(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let share = StandaloneShare::prepare(args)?;
+    // Its thread must not be in the share's mount namespace.
+    leader::start(args).context("giving leases of GPU time")?;
+    if share.is_elastic {
+        leader::wait_for(&share.folder)?;
+    }
     namespace::enter(&share)?;
-    time::give_leases().context("giving leases of GPU time")?;
     let (program, rest) = args.command.split_first().context("there is no command to run")?;
     let status = Command::new(program)
         .args(rest)

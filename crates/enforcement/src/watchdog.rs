@@ -40,6 +40,7 @@ use std::time::Duration;
 use kube::Client;
 use octavo_gpu::{DriverHandle, Gpu};
 use octavo_kube_io::events::Events;
+use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::TaskTracker;
@@ -52,6 +53,7 @@ use crate::swap::{Mover, SwapSettings};
 use consumers::ClaimConsumers;
 use driver_poll::{DriverPoller, PollResult};
 pub use guards::connection_quota::raise_descriptor_limit;
+use notify::logged::Logged;
 use notify::notifier::{Notifier, Notify};
 use reconciler::ShareReconciler;
 use swapping::Swapping;
@@ -69,9 +71,22 @@ pub async fn watch(
     let reading = reader.run(client.clone());
     let (notifier, worker) = Notifier::new(reports, client, watched.name.clone(), events);
     let gpu_time = if watched.has_time_leases { start_leases(&watched.name) } else { None };
-    let consumers = Arc::new(consumers);
+    let consumers = Some(Arc::new(consumers));
     let dependencies = Dependencies { watched, metrics, notifier, consumers, gpu_time, tasks };
     tokio::join!(Watchdog::new(dependencies).run(), worker.run(), reading);
+}
+
+/// Monitors the shares of a machine without a cluster, as [`watch`] does those of a node. Findings are logged.
+pub(crate) async fn watch_alone(watched: WatchedNode, gpu_time: Arc<GpuTime>) {
+    let dependencies = Dependencies {
+        watched,
+        metrics: Arc::new(EnforcementMetrics::new(&mut Registry::default())),
+        notifier: Arc::new(Logged),
+        consumers: None,
+        gpu_time: Some(gpu_time),
+        tasks: TaskTracker::new(),
+    };
+    Watchdog::new(dependencies).run().await;
 }
 
 /// Starts the thread that gives leases. Without it shares have their memory only, as they do without the setting.
@@ -114,7 +129,8 @@ struct Dependencies {
     watched: WatchedNode,
     metrics: Arc<EnforcementMetrics>,
     notifier: Arc<dyn Notify>,
-    consumers: Arc<ClaimConsumers>,
+    /// `None` without a cluster.
+    consumers: Option<Arc<ClaimConsumers>>,
     /// Gives leases, if it could be started.
     gpu_time: Option<Arc<GpuTime>>,
     /// Tasks of the agent's active period. Tasks that write files are awaited at its end.
@@ -193,14 +209,13 @@ impl Watchdog {
         // The agent's own `/proc`, whatever the node's proc root is: the driver's pids are in its namespace.
         let proc = Proc::new("/proc".into());
         let make = || {
-            let consumers = Arc::clone(consumers);
             let mut reconciler = ShareReconciler::new(
                 node,
                 proc.clone(),
                 cgroup_root,
                 Arc::clone(metrics),
                 Arc::clone(notifier),
-                consumers,
+                consumers.clone(),
                 gpu_time.clone(),
             );
             reconciler.lacks_leases = watched.has_time_leases && gpu_time.is_none();

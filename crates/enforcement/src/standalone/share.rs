@@ -1,24 +1,21 @@
 //! The host files of a standalone share.
 
 use std::fs::{self, File};
-use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
-use octavo_api::config::{ComputePart, Strictness};
 use octavo_cdi::{ContainerEdits, DriverFiles};
 use octavo_gpu::Inventory;
 use octavo_gpu::nvml::{Nvml, find_library};
-use octavo_guard_abi::uuid;
+use octavo_node::NodePaths;
 use octavo_node::files::is_plain_name;
-use octavo_node::{ClaimRef, NodePaths};
 use rustix::mount::{UnmountFlags, unmount};
 
 use super::RunArgs;
-use super::time::ShareTimeRequest;
+use super::request::ShareRequest;
 use crate::backend::{BackendKind, Backends, EnforcedShare};
-use crate::share::{self, GuardedShare, LimitedShare, generation, share_folder};
+use crate::share::{self, GuardedShare, LimitedShare, share_folder};
 
 /// Where everything of Octavo's lies that a container sees.
 pub(super) const OWN: &str = "/run/octavo";
@@ -42,6 +39,8 @@ pub(super) struct StandaloneShare {
     pub(super) seen: PathBuf,
     /// Edits of the enforcement backend.
     pub(super) edits: ContainerEdits,
+    /// Whether it may have more memory than it asks for.
+    pub(super) is_elastic: bool,
 }
 
 impl StandaloneShare {
@@ -52,75 +51,59 @@ impl StandaloneShare {
             is_plain_name(&name),
             "the name {name:?} cannot be that of a folder: give letters, digits and dashes"
         );
-        let memory = u64::try_from(args.memory.value()).ok().filter(|bytes| *bytes > 0);
-        let memory_bytes = memory.context("the memory of a share is at least a byte")?;
         let library = find_library(&args.driver_root)?;
         let driver = Nvml::open(&library, &args.sys_root)?;
         let inventory = Inventory::read(&driver).context("cannot read the GPUs")?;
         let Some(gpu) = inventory.gpus.get(args.gpu) else {
             bail!("there is no GPU {}: the driver has {}", args.gpu, inventory.gpus.len());
         };
-        ensure!(
-            memory_bytes <= gpu.memory_bytes,
-            "the GPU has {} MiB, which is less than the share is to have",
-            gpu.memory_bytes >> 20
-        );
+        let root = Path::new(FOLDER).join(&name);
+        let mut request =
+            ShareRequest::new(args, &name, &root, (&gpu.uuid, gpu.minor, gpu.memory_bytes))?;
         fs::create_dir_all(FOLDER).with_context(|| format!("making {FOLDER}: this needs root"))?;
         // Commands of one name that start at the same time must use one share.
         let turn = turn().context("waiting for the turn to make a share")?;
-        let root = Path::new(FOLDER).join(&name);
         fs::create_dir_all(&root).with_context(|| format!("making {}", root.display()))?;
         let lock = File::create(root.join(USE_LOCK)).context("locking the share")?;
         lock.lock_shared().context("locking the share")?;
+        if let Some(earlier) = ShareRequest::read(&root) {
+            request.join(&earlier);
+        }
         let paths = paths(&root, args);
         let files = DriverFiles::discover(&args.driver_root, &inventory.versions.driver);
         let backends = Backends::make(&paths, &files);
         let backend = backends.of(BackendKind::Guard).map_err(anyhow::Error::msg)?;
         let backend = backend.context("there is no guard")?;
 
-        let claim = ClaimRef { namespace: String::new(), name: name.clone(), uid: name.clone() };
-        let share_id = args.gpu.to_string();
-        let own = share_folder(&claim.uid, &share_id);
-        let (folder, seen) = (own.on_host(&root), own.in_container());
-        ensure!(uuid::parse(&gpu.uuid).is_some(), "the GPU's UUID is not in its usual form");
-        let generation = generation(&folder);
-        let times = (args.compute, args.compute_limit);
-        ensure!(
-            args.compute_limit != Some(ComputePart(0)),
-            "--compute-limit is 0: no program of the share would ever launch"
-        );
-        ensure!(
-            args.compute_limit.is_none_or(|limit| Some(limit) >= args.compute),
-            "--compute-limit is less than --compute: the share would never have what it asks for"
-        );
-        let time = ShareTimeRequest::new(folder.clone(), &gpu.uuid, times, args.class);
-        let strictness = if args.strict { Strictness::Strict } else { Strictness::default() };
+        let claim = request.claim();
         let limited = LimitedShare {
             claim: &claim,
-            share_id: &share_id,
-            device: &format!("gpu-{}", gpu.minor),
+            share_id: &request.share_id,
+            device: &request.device(),
             pool: "",
-            gpu_uuid: &gpu.uuid,
-            gpu_minor: gpu.minor,
-            memory_bytes,
-            memory_request: memory_bytes,
-            compute_milli_percent: time.milli_percent(),
+            gpu_uuid: &request.gpu,
+            gpu_minor: request.minor,
+            memory_bytes: request.memory_limit,
+            memory_request: request.memory,
+            compute_milli_percent: request.compute,
             guarded: Some(GuardedShare {
-                generation: generation.unwrap_or_else(|| RandomState::new().hash_one(&name).max(1)),
-                strictness,
+                generation: request.generation,
+                strictness: request.strictness(),
             }),
         };
         share::write(&paths, &limited)?;
-        time.write(&root).context("writing what the share asks of the GPU's time")?;
+        request.write(&root).context("writing what the share asks for")?;
+        let folder = request.folder.clone();
+        let seen = share_folder(&name, &request.share_id).in_container();
         let share = EnforcedShare {
-            gpu_uuid: &gpu.uuid,
-            memory_bytes,
+            gpu_uuid: &request.gpu,
+            memory_bytes: request.memory_limit,
             folder: folder.clone(),
             folder_in_container: seen.clone(),
         };
         let edits = backend.edits(&paths, &share);
         drop(turn);
-        Ok(Self { root, lock, folder, seen, edits })
+        Ok(Self { root, lock, folder, seen, edits, is_elastic: request.is_elastic() })
     }
 
     /// Removes the share's files if no other command uses them.

@@ -9,7 +9,8 @@
 //!
 //! The mount point proves nothing: root in a container can move or remove its mounts, or change its root. The last row
 //! finds such processes even if they never connected. It applies only without other results, since a pod may have
-//! another share of the GPU in another container. The agent's own cgroup and the root cgroup identify no container.
+//! another share of the GPU in another container. The agent's own cgroup and the root cgroup identify no container. On a machine
+//! without a cluster no cgroup does: the last two rows are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -65,7 +66,8 @@ pub(in crate::watchdog) struct OwnedProcess {
 #[derive(Debug)]
 pub(in crate::watchdog) struct ProcessIdentities {
     proc: Proc,
-    consumers: Arc<ClaimConsumers>,
+    /// `None` without a cluster.
+    consumers: Option<Arc<ClaimConsumers>>,
     own: Cgroups,
     known: BTreeMap<u32, Known>,
     /// Names of shares by cgroup.
@@ -84,8 +86,8 @@ struct Known {
 }
 
 impl ProcessIdentities {
-    /// Nothing is known yet.
-    pub(in crate::watchdog) fn new(proc: Proc, consumers: Arc<ClaimConsumers>) -> Self {
+    /// Nothing is known yet. `consumers` is `None` on a machine without a cluster.
+    pub(in crate::watchdog) fn new(proc: Proc, consumers: Option<Arc<ClaimConsumers>>) -> Self {
         let own = proc.cgroups("self").unwrap_or_default();
         Self { proc, consumers, own, known: BTreeMap::new(), by_cgroup: BTreeMap::new() }
     }
@@ -125,10 +127,10 @@ impl ProcessIdentities {
         let names: BTreeSet<_> = names.filter(on_gpu).map(str::to_owned).collect();
         let (mut shares, mut is_asked) = (names.into_iter().collect::<Vec<_>>(), false);
         if shares.is_empty()
-            && let Some(pod) = &known.pod
+            && let (Some(pod), Some(consumers)) = (&known.pod, &self.consumers)
         {
             for share in shares_on(gpu, candidates) {
-                match self.consumers.pod_use(share.claim, pod) {
+                match consumers.pod_use(share.claim, pod) {
                     PodUse::Yes => shares.push(share.name.to_owned()),
                     PodUse::Asked => is_asked = true,
                     PodUse::No => {}
@@ -181,8 +183,13 @@ impl ProcessIdentities {
 
     /// Cgroups that identify a container.
     fn keys(&self, cgroups: &Cgroups) -> impl Iterator<Item = String> + use<> {
-        let unified = cgroups.unified.clone().filter(|_| cgroups.unified != self.own.unified);
-        let freezer = cgroups.freezer.clone().filter(|_| cgroups.freezer != self.own.freezer);
+        let has_containers = self.consumers.is_some();
+        let identifies =
+            |path: &Option<String>, own: &Option<String>| has_containers && path != own;
+        let unified =
+            cgroups.unified.clone().filter(|_| identifies(&cgroups.unified, &self.own.unified));
+        let freezer =
+            cgroups.freezer.clone().filter(|_| identifies(&cgroups.freezer, &self.own.freezer));
         let unified = unified.map(|path| format!("unified:{path}"));
         unified.into_iter().chain(freezer.map(|path| format!("freezer:{path}")))
     }

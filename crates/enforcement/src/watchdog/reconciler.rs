@@ -52,7 +52,8 @@ pub(super) struct ShareReconciler {
     pub(super) lacks_leases: bool,
     metrics: Arc<EnforcementMetrics>,
     notifier: Arc<dyn Notify>,
-    consumers: Arc<ClaimConsumers>,
+    /// `None` without a cluster.
+    consumers: Option<Arc<ClaimConsumers>>,
     /// Shares by the names of their folders.
     shares: BTreeMap<String, MonitoredShare>,
     /// Reported foreign processes, by GPU.
@@ -73,10 +74,10 @@ impl ShareReconciler {
         cgroup_root: &Path,
         metrics: Arc<EnforcementMetrics>,
         notifier: Arc<dyn Notify>,
-        consumers: Arc<ClaimConsumers>,
+        consumers: Option<Arc<ClaimConsumers>>,
         gpu_time: Option<Arc<GpuTime>>,
     ) -> Self {
-        let identities = ProcessIdentities::new(proc.clone(), Arc::clone(&consumers));
+        let identities = ProcessIdentities::new(proc.clone(), consumers.clone());
         let freezer = Freezer::new(cgroup_root, identities.own().clone());
         Self {
             node: node.to_owned(),
@@ -179,7 +180,9 @@ impl ShareReconciler {
         let names = names.iter().map(String::as_str).collect();
         let pids = self.identities.pids();
         self.identities.keep(&pids, &names);
-        self.consumers.keep(&shares.iter().map(|share| share.claim.uid.as_str()).collect());
+        if let Some(consumers) = &self.consumers {
+            consumers.keep(&shares.iter().map(|share| share.claim.uid.as_str()).collect());
+        }
     }
 
     /// UUIDs of the GPUs to poll.

@@ -97,7 +97,7 @@ impl Fixture {
             },
             metrics: Arc::new(EnforcementMetrics::new(&mut Registry::default())),
             notifier: Arc::new(Silent),
-            consumers: Arc::new(ClaimConsumers::new().0),
+            consumers: Some(Arc::new(ClaimConsumers::new().0)),
             gpu_time: None,
             tasks: TaskTracker::new(),
         };

@@ -80,7 +80,7 @@ impl Fixture {
     fn identities(&self) -> ProcessIdentities {
         ProcessIdentities::new(
             Proc::new(self.folder.path().join("proc")),
-            Arc::clone(&self.consumers),
+            Some(Arc::clone(&self.consumers)),
         )
     }
 }
@@ -137,6 +137,22 @@ fn a_process_is_of_the_share_that_is_mounted_in_its_container() {
     let moved = fixture.mount("u_a", "").replace("/run/octavo", "/run/x");
     fixture.process(13, 103, "/c3", &moved);
     assert_eq!(fixture.of(&mut identities, 13, "GPU-1").as_deref(), Some("u_a"));
+}
+
+#[test]
+fn a_cgroup_identifies_nothing_without_a_cluster() {
+    let mut fixture = Fixture::new();
+    fixture.share("u_a", "GPU-1");
+    fixture.share("u_b", "GPU-1");
+    // As two terminals of one session.
+    fixture.process(10, 100, "/session-1.scope", &fixture.mount("u_a", ""));
+    fixture.process(11, 101, "/session-1.scope", &fixture.mount("u_b", ""));
+    fixture.process(12, 102, "/session-1.scope", "");
+    let mut identities =
+        ProcessIdentities::new(Proc::new(fixture.folder.path().join("proc")), None);
+    for (pid, share) in [(10, Some("u_a")), (11, Some("u_b")), (12, None)] {
+        assert_eq!(fixture.of(&mut identities, pid, "GPU-1").as_deref(), share, "{pid}");
+    }
 }
 
 #[test]

@@ -312,7 +312,7 @@ impl Fixture {
                 &self.folder.join("cgroup"),
                 metrics,
                 notifier,
-                consumers,
+                Some(consumers),
                 self.gpu_time.clone(),
             )
         })
