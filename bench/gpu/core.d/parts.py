@@ -60,6 +60,10 @@ PARTS = [
     Part("E15", 60, "does the agent stop programs that no hook sees?", lambda: [
         program("memory/foreign.py", "bypasses", *(["copy"] if IS_SIMULATED else ["globals", "copy-managed", "inherited", "ipc"]))]),
     Part("E7", 75, "how long does a process take to the host and back, and is all as it was?", lambda: [program("swap.py")]),
+    Part("E8", 150, "do three jobs that do not fit together take turns?", lambda: [program("memory/turns.py")]),
+    Part("E4", 110, "do shares have the parts of the GPU's time that they ask for?", lambda: [program("gpu_time/shares.py", "error")]),
+    Part("E5", 75, "what do leases of 20 ms cost in throughput?", lambda: [program("gpu_time/shares.py", "loss")]),
+    Part("E6", 75, "do requests of a latency-critical share take longer beside best effort?", lambda: [program("gpu_time/latency.py")]),
     Part("T1", 20, "what does a mark of finished work add to a launch?", lambda: [program("gpu_time/launches.py", "cost")]),
     Part("T2", 25, "what throughput is left with a cap of launches in flight?", lambda: [program("gpu_time/launches.py", "cap")]),
     Part("T3", 40, "how long does a stream take to drain?", lambda: [program("gpu_time/launches.py", "drain")]),

@@ -8,11 +8,11 @@ GIB = 1 << 30
 CONTEXT_CHARGE = 256 << 20
 
 
-def command(name, size):
-    """The beginning of a command that runs in the share of that name, of `size` bytes."""
+def command(name, size, *flags):
+    """The beginning of a command that runs in the share of that name, of `size` bytes, with more flags of `octavo share run`."""
     return [
         built("octavo"), "share", "run", "--memory", str(size), "--name", name, "--driver-root", os.environ["CORE_DRIVER_ROOT"],
-        "--sys-root", os.environ["CORE_SYS_ROOT"], "--",
+        "--sys-root", os.environ["CORE_SYS_ROOT"], *flags, "--",
     ]
 
 
