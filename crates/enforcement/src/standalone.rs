@@ -5,7 +5,7 @@
 //! measure memory enforcement on a machine without Kubernetes.
 //!
 //! ```text
-//! /run/octavo-share/<name>/   the share's run root; locked by the commands that use it
+//! /run/octavo-share/<name>/   the share's run root; locked by the commands and programs that use it
 //! /run/octavo-share/.leases   locked by the command that gives leases of GPU time, and divides memory
 //! ```
 //!
@@ -53,8 +53,8 @@ GPU time is divided among all shares of the machine that such commands use. One 
 
 With --memory-limit a share has memory that others leave, up to the limit. When they need it, its processes move to
 the host and wait there, by `octavo process-checkpoint`. One of the commands decides that for all shares of the machine,
-and reports moves with -v. Swapped processes take half of the host's memory at most. The --memory of all shares of a GPU
-should fit it together: nothing checks that.
+and reports moves with -v. While such a share is used, the driver's count is fed back for all. Swapped processes take
+half of the host's memory at most. The --memory of all shares of a GPU should fit it together: nothing checks that.
 
 Examples:
   octavo share run --memory 20Gi -- python train.py

@@ -40,6 +40,8 @@ struct Machine {
     temp: TempDir,
     namespace: Child,
     commands: Vec<Child>,
+    /// Programs without their commands.
+    programs: Vec<Pid>,
 }
 
 impl Machine {
@@ -59,7 +61,8 @@ impl Machine {
             .args([simulated_cuda(), simulated_nvml(), description])
             .stdin(Stdio::piped())
             .spawn();
-        let machine = Self { temp, namespace: namespace.unwrap(), commands: Vec::new() };
+        let (commands, programs) = (Vec::new(), Vec::new());
+        let machine = Self { temp, namespace: namespace.unwrap(), commands, programs };
         eventually("a machine", || machine.path("ready").exists()).await;
         Some(machine)
     }
@@ -71,7 +74,8 @@ impl Machine {
 
     /// Runs a command in a share. Returns its pid.
     fn run(&mut self, share: &str, memory: &[&str], command: &[&str]) -> u32 {
-        let out = File::create(self.temp.path().join(share)).unwrap();
+        let out = self.temp.path().join(share);
+        let out = File::options().append(true).create(true).open(out).unwrap();
         let child = Command::new("nsenter")
             .arg(format!("--mount=/proc/{}/ns/mnt", self.namespace.id()))
             .args([OCTAVO, "share", "run", "--name", share, "--driver-root", "/run/node/driver"])
@@ -117,31 +121,66 @@ impl Machine {
 
     /// Ends the program of a command, and waits for the command's end.
     fn end(&mut self, command: u32) {
-        end_children(command);
+        end(&children(command));
+        self.take(command).wait().unwrap();
+    }
+
+    /// Ends a command, and leaves its program until the end of the test.
+    fn kill(&mut self, command: u32) {
+        self.programs.extend(children(command));
+        let mut child = self.take(command);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    fn take(&mut self, command: u32) -> Child {
         let index = self.commands.iter().position(|child| child.id() == command).unwrap();
-        self.commands.remove(index).wait().unwrap();
+        self.commands.remove(index)
     }
 }
 
 impl Drop for Machine {
     fn drop(&mut self) {
         for child in &mut self.commands {
-            end_children(child.id());
+            end(&children(child.id()));
             let _ = child.kill();
             let _ = child.wait();
         }
+        end(&self.programs);
         let _ = self.namespace.kill();
         let _ = self.namespace.wait();
     }
 }
 
-/// Ends the processes that a process has started.
-fn end_children(parent: u32) {
+/// The processes that a process has started.
+fn children(parent: u32) -> Vec<Pid> {
     let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
-    for child in children.unwrap_or_default().split_whitespace() {
-        let child = child.parse().ok().and_then(Pid::from_raw).unwrap();
-        let _ = kill_process(child, Signal::KILL);
+    let children = children.unwrap_or_default();
+    children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+}
+
+/// Ends processes.
+fn end(processes: &[Pid]) {
+    for process in processes {
+        let _ = kill_process(*process, Signal::KILL);
     }
+}
+
+#[tokio::test]
+async fn commands_that_begin_together_have_one_share() {
+    let Some(mut machine) = Machine::up().await else { return };
+    // What a command that was killed has left is not used.
+    let left = machine.path("octavo-share/team/octavo/shares/team_0");
+    fs::create_dir_all(&left).unwrap();
+    fs::write(left.join("state"), "damaged").unwrap();
+    for _ in 0..8 {
+        let once = [OCTAVO, "probe", "--keep", "16", "--checks", "0"];
+        machine.run("team", &["--memory", "6Gi"], &once);
+    }
+    for mut command in machine.commands.drain(..) {
+        assert!(command.wait().unwrap().success());
+    }
+    assert_eq!(machine.checks("team"), 8);
 }
 
 #[tokio::test]
@@ -166,9 +205,11 @@ async fn memory_is_lent_and_outlives_the_command_that_divides_it() {
     assert!(machine.is_away("notebook"));
     assert_eq!(machine.checks("notebook"), of_notebook);
 
-    // It returns when there is room, with its memory as it was.
+    // It returns when there is room, with its memory as it was. Its command need not be there for that.
+    machine.kill(notebook);
     machine.end(service);
+    let last = machine.run("last", &["--memory", "1Gi"], &["sleep", "600"]);
     machine.wait_for_checks("notebook", of_notebook + 2).await;
     assert!(!machine.is_away("notebook"));
-    machine.end(notebook);
+    machine.end(last);
 }

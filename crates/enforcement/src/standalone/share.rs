@@ -10,6 +10,7 @@ use octavo_gpu::Inventory;
 use octavo_gpu::nvml::{Nvml, find_library};
 use octavo_node::NodePaths;
 use octavo_node::files::is_plain_name;
+use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::mount::{UnmountFlags, unmount};
 
 use super::RunArgs;
@@ -31,7 +32,7 @@ pub(super) const USE_LOCK: &str = "lock";
 pub(super) struct StandaloneShare {
     /// Its run root.
     root: PathBuf,
-    /// Locked as long as a command uses it.
+    /// Locked as long as a command, or a program that it has started, uses it.
     lock: File,
     /// Its folder on the host.
     pub(super) folder: PathBuf,
@@ -58,15 +59,24 @@ impl StandaloneShare {
             bail!("there is no GPU {}: the driver has {}", args.gpu, inventory.gpus.len());
         };
         let root = Path::new(FOLDER).join(&name);
-        let mut request =
-            ShareRequest::new(args, &name, &root, (&gpu.uuid, gpu.minor, gpu.memory_bytes))?;
         fs::create_dir_all(FOLDER).with_context(|| format!("making {FOLDER}: this needs root"))?;
         // Commands of one name that start at the same time must use one share.
         let turn = turn().context("waiting for the turn to make a share")?;
         fs::create_dir_all(&root).with_context(|| format!("making {}", root.display()))?;
         let lock = File::create(root.join(USE_LOCK)).context("locking the share")?;
+        let is_used = lock.try_lock().is_err();
+        if !is_used && let Err(error) = fs::remove_dir_all(share::parent(&root)) {
+            // A command that was killed may have left some.
+            let is_new = error.kind() == io::ErrorKind::NotFound;
+            ensure!(is_new, "removing what an earlier command has left: {error}");
+        }
         lock.lock_shared().context("locking the share")?;
-        if let Some(earlier) = ShareRequest::read(&root) {
+        let gpu = (gpu.uuid.as_str(), gpu.minor, gpu.memory_bytes);
+        let mut request = ShareRequest::new(args, &name, &root, gpu)?;
+        let earlier = if is_used { ShareRequest::read(&root) } else { None };
+        // Programs that outlive their command use the share, too.
+        fcntl_setfd(&lock, FdFlags::empty()).context("locking the share")?;
+        if let Some(earlier) = earlier {
             request.join(&earlier);
         }
         let paths = paths(&root, args);
@@ -106,13 +116,15 @@ impl StandaloneShare {
         Ok(Self { root, lock, folder, seen, edits, is_elastic: request.is_elastic() })
     }
 
-    /// Removes the share's files if no other command uses them.
+    /// Removes the share's files if no other command uses them, and no program that outlives its own.
     pub(super) fn leave(self) {
         let Self { root, lock, .. } = self;
         // Files mounted in this namespace cannot be removed.
         let _ = unmount(OWN, UnmountFlags::DETACH);
         let Ok(_turn) = turn() else { return };
-        if lock.try_lock().is_ok() {
+        // Its programs have the same lock: only another one shows whether it is held.
+        drop(lock);
+        if File::open(root.join(USE_LOCK)).is_ok_and(|lock| lock.try_lock().is_ok()) {
             // The next boot removes leftovers.
             let _ = fs::remove_dir_all(root);
         }

@@ -81,10 +81,14 @@ pub(super) fn missing_room(
 ) -> Option<String> {
     let mebibytes = |bytes: u64| format!("{} MiB", bytes >> 20);
     let need = mebibytes(bytes);
+    let budget_name = match budget {
+        Some(_) => "swapHostMemory",
+        None => "half of the host's memory, the default of swapHostMemory,",
+    };
     let budget = budget.or(host.map(|host| host.total / 2)).unwrap_or(0);
     if bytes > budget.saturating_sub(taken) {
         let left = mebibytes(budget.saturating_sub(taken));
-        return Some(format!("{need} would exceed what swapHostMemory leaves ({left})"));
+        return Some(format!("{need} would exceed what {budget_name} leaves ({left})"));
     }
     let available = host.map_or(0, |host| host.available).saturating_sub(RESERVE);
     if bytes > available {
