@@ -25,6 +25,7 @@ pub mod arrivals;
 pub mod classic;
 pub mod cli;
 pub mod document;
+pub mod faults;
 pub mod generate;
 pub mod go_rand;
 pub mod metrics;

@@ -10,7 +10,7 @@
 //! without a placement is skipped and never retried. Runs are independent, so any number of threads
 //! gives the same results.
 
-mod jobs;
+pub(crate) mod jobs;
 mod log;
 mod policy;
 mod replayer;

@@ -7,7 +7,7 @@ use std::thread;
 
 /// Runs `count` pieces of work in up to `jobs` threads. Each thread takes the next unclaimed piece.
 /// The results do not depend on the assignment to threads.
-pub(super) fn in_order<T: Send>(
+pub(crate) fn in_order<T: Send>(
     count: usize,
     jobs: NonZeroUsize,
     work: impl Fn(usize) -> T + Sync,

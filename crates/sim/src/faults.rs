@@ -1,0 +1,36 @@
+//! What a health policy saves: one job on a fleet of servers that fail, under several policies.
+//!
+//! ```text
+//! study (document) --> simulation: policy, seed --> outcome --> summary over seeds --> table, JSON, page
+//!                          |                                       ^
+//!                          \-- published studies, cells of a sweep --/
+//! ```
+//!
+//! | module | purpose |
+//! |---|---|
+//! | [`study`], [`span`] | the document: fleet, job, failures, repairs, restarts |
+//! | [`policy`] | which servers a policy takes, which it retires, how it goes on |
+//! | `simulation`, `events`, `progress`, `servers`, `pool`, `members`, `choose` | the simulation |
+//! | `history` | the risk of a server from its history, for the policy `octavo` |
+//! | [`outcome`], [`runs`] | figures of one run, and many runs in parallel |
+//! | [`published`] | studies whose figures are published |
+//!
+//! Times are whole milliseconds. A run depends on study, policy and seed only.
+
+mod choose;
+mod events;
+mod history;
+mod members;
+mod number;
+pub mod outcome;
+pub mod policy;
+mod pool;
+mod progress;
+pub mod published;
+pub mod runs;
+mod servers;
+mod simulation;
+pub mod span;
+pub mod study;
+
+pub use simulation::simulate;
