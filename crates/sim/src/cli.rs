@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use crate::faults::args::FaultsArgs;
 use crate::generate::args::GenerateArgs;
 use crate::report::args::ReportArgs;
 use crate::whatif::args::{VerifyArgs, WhatifArgs};
@@ -66,6 +67,10 @@ Examples:
     /// Check whether a gang would fit, and what would make it fit. Changes nothing
     #[command(after_help = crate::whatif::args::HELP)]
     Whatif(Box<WhatifArgs>),
+
+    /// Simulate a job on servers that fail, under several health policies
+    #[command(after_help = crate::faults::args::HELP)]
+    Faults(Box<FaultsArgs>),
 
     /// Repeat a recorded question and compare the answers bit for bit
     Verify(VerifyArgs),

@@ -13,16 +13,20 @@
 //! | `simulation`, `events`, `progress`, `servers`, `pool`, `members`, `choose` | the simulation |
 //! | `history` | the risk of a server from its history, for the policy `octavo` |
 //! | [`outcome`], [`runs`] | figures of one run, and many runs in parallel |
+//! | [`summary`], [`sweep`] | a policy over its seeds, and a study with other values |
 //! | [`published`] | studies whose figures are published |
+//! | [`args`], `table`, `page` | the command `octavo sim faults` and what it writes |
 //!
 //! Times are whole milliseconds. A run depends on study, policy and seed only.
 
+pub mod args;
 mod choose;
 mod events;
 mod history;
 mod members;
 mod number;
 pub mod outcome;
+mod page;
 pub mod policy;
 mod pool;
 mod progress;
@@ -32,5 +36,8 @@ mod servers;
 mod simulation;
 pub mod span;
 pub mod study;
+pub mod summary;
+pub mod sweep;
+mod table;
 
 pub use simulation::simulate;

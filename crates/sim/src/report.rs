@@ -3,11 +3,11 @@
 //! The page is self-contained: no script, font or image is loaded. The curves are SVG, drawn here.
 
 pub mod args;
-mod chart;
-mod curves;
-mod escape;
+pub(crate) mod chart;
+pub(crate) mod curves;
+pub(crate) mod escape;
 mod input;
-mod page;
+pub(crate) mod page;
 mod scale;
 mod tables;
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::cli::{Format, ReplayArgs, SimArgs, SimCommand};
 use crate::output::{self, Report};
 use crate::replay;
 use crate::trace::Trace;
-use crate::{generate, report, whatif};
+use crate::{faults, generate, report, whatif};
 
 pub use error::SimError;
 pub use progress::{Bar, Progress};
@@ -41,6 +41,7 @@ pub fn run(args: &SimArgs, command: String) -> Result<SimStatus, SimError> {
                 return Ok(SimStatus::DoesNotFit);
             }
         }
+        SimCommand::Faults(args) => faults::args::run(args, &command, &mut out)?,
         SimCommand::Verify(args) => whatif::args::verify(args, &mut out)?,
     }
     Ok(SimStatus::Done)

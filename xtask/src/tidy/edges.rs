@@ -23,7 +23,7 @@ const ALLOWED: [(&str, &[&str]); 42] = [
     ("migration", &["api", "dra"]),
     ("engine", &["dra"]),
     ("health", &[]),
-    ("sim", &["dra", "engine", "term"]),
+    ("sim", &["dra", "engine", "health", "term"]),
     ("kube-io", &["api", "dra"]),
     ("guard-abi", &[]),
     ("guard", &["guard-abi"]),

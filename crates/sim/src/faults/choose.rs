@@ -11,8 +11,8 @@ use crate::generate::random::Random;
 pub(super) struct Known<'a> {
     pub(super) servers: &'a Servers,
     pub(super) history: &'a History,
-    /// The job's clock of computing time.
-    pub(super) clock: u64,
+    /// Seconds since the start.
+    pub(super) seconds: u64,
 }
 
 impl Known<'_> {
@@ -21,7 +21,7 @@ impl Known<'_> {
         match choice {
             Choice::List | Choice::Uniform => 0,
             Choice::Fewest => i64::try_from(self.servers.blamed(server)).unwrap_or(i64::MAX),
-            Choice::Risk => self.history.risk(server, self.clock),
+            Choice::Risk => self.history.risk(server, self.seconds),
             Choice::Oracle => i64::from(self.servers.is_bad(server)),
         }
     }
@@ -78,6 +78,7 @@ pub(super) fn replacements(
 mod tests {
     use super::*;
     use crate::faults::study::Study;
+    use octavo_health::risk::Blame;
 
     #[test]
     fn each_choice_has_its_order() {
@@ -88,10 +89,10 @@ mod tests {
         for (server, times) in [(0, 2), (1, 1), (2, 0), (3, 3)] {
             for time in 0..times {
                 servers.blame(server, time);
-                history.blamed(server, 1.0);
+                history.blamed(server, time, Blame::WHOLE);
             }
         }
-        let known = Known { servers: &servers, history: &history, clock: 0 };
+        let known = Known { servers: &servers, history: &history, seconds: 0 };
         let list = [3, 0, 1, 2];
         for choice in [Choice::Fewest, Choice::Risk] {
             assert_eq!(best(choice, &list, 3, known, &mut random), [2, 1, 0], "{choice:?}");

@@ -8,7 +8,7 @@ use super::study::{Detection, Memory, Study};
 use crate::generate::random::Random;
 
 /// Milliseconds of a day.
-const DAY: f64 = 86_400_000.0;
+pub(super) const DAY: f64 = 86_400_000.0;
 
 /// Something that happens to the job's servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

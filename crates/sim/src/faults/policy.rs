@@ -34,7 +34,9 @@ pub enum Policy {
     FewestWindow,
     /// The same; a server with two failures in all is retired
     FewestLifetime,
-    /// Octavo: servers by their risk from history; all lost ones are replaced in place
+    /// Servers by their risk from history alone; all lost ones are replaced in place
+    Risk,
+    /// Octavo: the same, and spares are ordered before idle servers are worse than they
     Octavo,
     /// The same with knowledge of which servers are bad: a bound, not a policy
     Oracle,
@@ -86,6 +88,8 @@ pub(super) struct Rules {
     pub(super) recovery: Recovery,
     /// Whether an alarm without a failure waits for the next checkpoint.
     pub(super) alarms_wait: bool,
+    /// Whether spares are ordered while the job computes, before idle servers are worse than they.
+    pub(super) orders_spares: bool,
 }
 
 impl Policy {
@@ -99,7 +103,8 @@ impl Policy {
             choice,
             retirement,
             recovery,
-            alarms_wait: matches!(self, Self::Octavo | Self::Oracle),
+            alarms_wait: matches!(self, Self::Risk | Self::Octavo | Self::Oracle),
+            orders_spares: self == Self::Octavo,
         };
         let standbys = |choice, retirement| rules(choice, retirement, Recovery::Standbys);
         match self {
@@ -115,7 +120,7 @@ impl Policy {
             Self::Fewest => standbys(Choice::Fewest, Retirement::Never),
             Self::FewestWindow => standbys(Choice::Fewest, Retirement::Window),
             Self::FewestLifetime => standbys(Choice::Fewest, Retirement::Lifetime),
-            Self::Octavo => rules(Choice::Risk, Retirement::Never, Recovery::SwapAll),
+            Self::Risk | Self::Octavo => rules(Choice::Risk, Retirement::Never, Recovery::SwapAll),
             Self::Oracle => rules(Choice::Oracle, Retirement::Never, Recovery::SwapAll),
         }
     }

@@ -27,6 +27,8 @@ pub(super) enum Return {
     },
     /// Its parent works again.
     ParentBack,
+    /// It was a spare.
+    Spare,
 }
 
 impl Pool {
@@ -61,6 +63,18 @@ impl Pool {
         if let Some(spare) = spare {
             self.add(spare);
         }
+        spare.is_some()
+    }
+
+    /// Orders a spare that becomes available at a time. False if none is left or one is on its way.
+    pub(super) fn order_spare(&mut self, until: u64) -> bool {
+        let is_on_its_way =
+            |Reverse((.., how)): &Reverse<(u64, Server, Return)>| *how == Return::Spare;
+        if self.returns.iter().any(is_on_its_way) {
+            return false;
+        }
+        let spare = self.spares.pop_front();
+        self.returns.extend(spare.map(|spare| Reverse((until, spare, Return::Spare))));
         spare.is_some()
     }
 
@@ -106,5 +120,9 @@ mod tests {
         assert!(pool.fetch_spare() && !pool.fetch_spare());
         assert_eq!(pool.available(), [3, 1, 4, 2]);
         assert!(pool.is_available(2));
+        let mut pool = Pool::new(vec![4, 0, 3, 1, 2], 3);
+        assert!(pool.order_spare(9) && !pool.order_spare(9));
+        assert_eq!((pool.due(8), pool.due(9)), (None, Some((1, Return::Spare))));
+        assert!(pool.order_spare(9));
     }
 }

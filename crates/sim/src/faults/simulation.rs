@@ -22,6 +22,7 @@ use super::progress::Progress;
 use super::servers::Servers;
 use super::study::{Length, Study, Swap};
 use crate::generate::random::Random;
+use octavo_health::risk::Blame;
 
 /// A job that takes so many times as long as it computes never ends.
 const HOPELESS: u64 = 100;
@@ -139,9 +140,10 @@ impl<'a> Simulation<'a> {
     /// Chooses all of the job's servers.
     fn select(&mut self) {
         for server in self.members.take() {
-            self.history.left(server, self.clock);
+            self.history.left(server, self.now / 1000, self.clock);
         }
-        let known = Known { servers: &self.servers, history: &self.history, clock: self.clock };
+        let known =
+            Known { servers: &self.servers, history: &self.history, seconds: self.now / 1000 };
         let available = self.pool.available();
         let choice = self.rules.choice;
         let mut chosen = choose::best(choice, available, self.wanted(), known, &mut self.random);
@@ -196,7 +198,7 @@ impl<'a> Simulation<'a> {
             Event::FalseAlarm(server) => {
                 self.outcome.false_alarms += 1;
                 // The job has not failed, which is evidence, too.
-                self.blame(server, 0.5, false, 0);
+                self.blame(server, Blame::one_of(2), false, 0);
                 Some(Interruption { lost: 1, keeps_all: self.rules.alarms_wait, detection: 0 })
             }
             Event::Parent(kind, group) => self.fail_parent(kind, group),
@@ -227,7 +229,7 @@ impl<'a> Simulation<'a> {
                 self.plan_repeat(server);
             }
         }
-        let part = 1.0 / super::number::count(failed.len());
+        let part = Blame::one_of(u32::try_from(failed.len()).unwrap_or(u32::MAX));
         for blamed in &failed {
             self.blame(*blamed, part, is_memory && *blamed == server, detection);
         }
@@ -243,7 +245,7 @@ impl<'a> Simulation<'a> {
             .take_while(|server| *server < self.study.all_servers())
         {
             if self.members.remove(server) {
-                self.history.left(server, self.clock);
+                self.history.left(server, self.now / 1000, self.clock);
                 lost += 1;
             }
             if self.pool.is_available(server) {
@@ -269,10 +271,10 @@ impl<'a> Simulation<'a> {
     }
 
     /// Takes a member out of the job and repairs it.
-    fn blame(&mut self, server: Server, part: f64, is_memory: bool, detection: u64) {
+    fn blame(&mut self, server: Server, part: Blame, is_memory: bool, detection: u64) {
         self.members.remove(server);
-        self.history.left(server, self.clock);
-        self.history.blamed(server, part);
+        self.history.left(server, self.now / 1000, self.clock);
+        self.history.blamed(server, self.now / 1000, part);
         self.servers.blame(server, self.now);
         let is_faulty = is_memory || self.servers.is_bad(server);
         let repair = &self.study.repair;
@@ -291,7 +293,7 @@ impl<'a> Simulation<'a> {
     fn settle(&mut self) {
         while let Some((server, how)) = self.pool.due(self.now) {
             if let Return::Repaired { helps, memory } = how {
-                self.history.repaired(server);
+                self.history.repaired(server, self.now / 1000);
                 if helps {
                     self.servers.heal(server);
                 } else if memory {
@@ -314,6 +316,7 @@ impl<'a> Simulation<'a> {
         let restart = &self.study.restart;
         self.now += interruption.detection + restart.recovery.millis();
         self.settle();
+        self.order_spare();
         let found = self.replacements(interruption.lost);
         let is_live = found.is_some() && restart.swap == Swap::Live;
         self.outcome.lost_ms += self.progress.interrupt(interruption.keeps_all || is_live);
@@ -331,6 +334,23 @@ impl<'a> Simulation<'a> {
             self.join(server);
         }
         true
+    }
+
+    /// Orders a spare, for later, if fewer idle servers than stand by are as good as one.
+    fn order_spare(&mut self) {
+        if !self.rules.orders_spares {
+            return;
+        }
+        let unknown = self.history.unknown();
+        let seconds = self.now / 1000;
+        let is_good = |server: &&Server| {
+            !self.members.contains(**server) && self.history.risk(**server, seconds) <= unknown
+        };
+        let good = self.pool.available().iter().filter(is_good).count();
+        let until = self.now + self.study.restart.fetch_spare.millis();
+        if good < self.study.job.standbys as usize && self.pool.order_spare(until) {
+            self.outcome.fetched += 1;
+        }
     }
 
     /// Replacements for this many lost servers, as far as the policy swaps them.
@@ -351,8 +371,11 @@ impl<'a> Simulation<'a> {
             Recovery::SwapOne | Recovery::SwapAll => {
                 let is_idle = |server: &Server| !self.members.contains(*server);
                 let idle = self.pool.available().iter().copied().filter(is_idle);
-                let known =
-                    Known { servers: &self.servers, history: &self.history, clock: self.clock };
+                let known = Known {
+                    servers: &self.servers,
+                    history: &self.history,
+                    seconds: self.now / 1000,
+                };
                 choose::replacements(self.rules.choice, idle, lost, known)
             }
         }

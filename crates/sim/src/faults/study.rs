@@ -8,6 +8,7 @@ mod check;
 #[cfg(test)]
 mod tests;
 
+use octavo_health::risk::{Model, Settings};
 use serde::{Deserialize, Serialize};
 
 use super::span::Span;
@@ -32,8 +33,8 @@ pub struct Study {
     pub restart: Restart,
     /// How the job saves its work.
     pub checkpoints: Checkpoints,
-    /// What the policy `octavo` assumes before it has seen anything.
-    pub assumed: Assumed,
+    /// What the policy `octavo` assumes.
+    pub octavo: Assumed,
 }
 
 /// The servers.
@@ -204,14 +205,10 @@ pub struct Checkpoints {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Assumed {
-    /// The share of bad servers.
-    pub lemon_share: f64,
-    /// Their failures, for one of a good server.
-    pub lemon_factor: f64,
+    /// The model of evidence, in whole numbers as on a live cluster.
+    pub risk: Settings,
     /// The share of repairs that help.
     pub repair_helps: f64,
-    /// The share of failures for which another server is blamed.
-    pub wrong_blame: f64,
 }
 
 impl Default for Fleet {
@@ -294,7 +291,8 @@ impl Default for Checkpoints {
 
 impl Default for Assumed {
     fn default() -> Self {
-        Self { lemon_share: 0.05, lemon_factor: 20.0, repair_helps: 0.4, wrong_blame: 0.1 }
+        let risk = Settings { model: Model::TwoClasses, ..Settings::default() };
+        Self { risk, repair_helps: 0.4 }
     }
 }
 

@@ -14,39 +14,39 @@ const TOP: f64 = 12.0;
 const BOTTOM: f64 = 282.0;
 
 /// A chart.
-pub(super) struct Chart<'a> {
+pub(crate) struct Chart<'a> {
     /// Unique in the page.
-    pub(super) id: &'a str,
-    pub(super) title: &'a str,
+    pub(crate) id: &'a str,
+    pub(crate) title: &'a str,
     /// The chart in words, for readers who cannot see it.
-    pub(super) description: String,
-    pub(super) bottom: &'a str,
-    pub(super) side: &'a str,
-    pub(super) x: (f64, f64),
-    pub(super) y: (f64, f64),
-    pub(super) lines: Vec<CurveLine>,
+    pub(crate) description: String,
+    pub(crate) bottom: &'a str,
+    pub(crate) side: &'a str,
+    pub(crate) x: (f64, f64),
+    pub(crate) y: (f64, f64),
+    pub(crate) lines: Vec<CurveLine>,
     /// The best possible curve, drawn thin.
-    pub(super) guide: Vec<(f64, f64)>,
-    pub(super) marks: Vec<Mark>,
+    pub(crate) guide: Vec<(f64, f64)>,
+    pub(crate) marks: Vec<Mark>,
 }
 
 /// A policy's curve.
-pub(super) struct CurveLine {
+pub(crate) struct CurveLine {
     /// Number of its colour.
-    pub(super) colour: usize,
-    pub(super) name: String,
-    pub(super) levels: Vec<BandPoint>,
+    pub(crate) colour: usize,
+    pub(crate) name: String,
+    pub(crate) levels: Vec<BandPoint>,
 }
 
 /// A single figure.
-pub(super) struct Mark {
-    pub(super) colour: usize,
-    pub(super) name: String,
-    pub(super) at: (f64, f64),
+pub(crate) struct Mark {
+    pub(crate) colour: usize,
+    pub(crate) name: String,
+    pub(crate) at: (f64, f64),
 }
 
 impl Chart<'_> {
-    pub(super) fn draw(&self) -> String {
+    pub(crate) fn draw(&self) -> String {
         let x = Scale { from: self.x.0, to: self.x.1, start: LEFT, end: RIGHT };
         let y = Scale { from: self.y.0, to: self.y.1, start: BOTTOM, end: TOP };
         let (id, title) = (self.id, Escaped(self.title));

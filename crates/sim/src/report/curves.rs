@@ -4,11 +4,11 @@ use super::input::{Curve, Sample};
 
 /// Mean, minimum and maximum of several curves at one position, in percent.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct BandPoint {
-    pub(super) at: f64,
-    pub(super) mean: f64,
-    pub(super) least: f64,
-    pub(super) most: f64,
+pub(crate) struct BandPoint {
+    pub(crate) at: f64,
+    pub(crate) mean: f64,
+    pub(crate) least: f64,
+    pub(crate) most: f64,
 }
 
 /// The quantity along the horizontal axis.

@@ -2,7 +2,7 @@ use std::fmt::{self, Write};
 
 /// Text that is safe in HTML, between tags and within quoted attributes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Escaped<'a>(pub(super) &'a str);
+pub(crate) struct Escaped<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Escaped<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -8,10 +8,10 @@ use super::escape::Escaped;
 use super::input::{Curve, Input, SavedPolicy};
 use super::tables;
 
-const STYLE: &str = include_str!("../../assets/report.css");
+pub(crate) const STYLE: &str = include_str!("../../assets/report.css");
 
 /// Colours of the style sheet; further policies reuse them.
-const COLOUR_COUNT: usize = 8;
+pub(crate) const COLOUR_COUNT: usize = 8;
 
 /// Demand of which the last part is shown larger, in points.
 const ZOOM_POINTS: f64 = 20.0;

@@ -3,6 +3,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use crate::faults::args::FaultsError;
 use crate::generate::args::GenerateCommandError;
 use crate::replay::{Policy, ReplayError};
 use crate::report::args::ReportError;
@@ -25,6 +26,9 @@ pub enum SimError {
     /// `octavo sim generate` failed.
     #[error(transparent)]
     Generate(#[from] GenerateCommandError),
+    /// `octavo sim faults` failed.
+    #[error(transparent)]
+    Faults(#[from] FaultsError),
     /// `octavo sim whatif` or `octavo sim verify` failed.
     #[error(transparent)]
     Whatif(#[from] WhatifCommandError),
@@ -72,6 +76,7 @@ impl SimError {
             Self::Replay(error) => error.is_usage(),
             Self::Report(error) => error.is_usage(),
             Self::Generate(error) => error.is_usage(),
+            Self::Faults(error) => error.is_usage(),
             Self::Whatif(error) => error.is_usage(),
             Self::Trace(_)
             | Self::File { .. }
@@ -87,6 +92,7 @@ impl SimError {
             Self::Output(error)
             | Self::Report(ReportError::Output(error))
             | Self::Generate(GenerateCommandError::Output(error))
+            | Self::Faults(FaultsError::Output(error))
             | Self::Whatif(WhatifCommandError::Output(error)) => Some(error),
             Self::Report(ReportError::Replay(error)) => error.output(),
             _ => None,

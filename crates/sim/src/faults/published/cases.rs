@@ -103,7 +103,7 @@ fn rsc() -> Vec<Case> {
     };
     vec![
         between("RSC 16,384 GPUs, hours between failures", fleets::rsc(2048, 90, 60, 5), 1.8),
-        between("RSC 131,072 GPUs, hours between failures", fleets::rsc(16_384, 10, 5, 5), 0.23),
+        between("RSC 131,072 GPUs, hours between failures", fleets::rsc(16_384, 2, 5, 5), 0.23),
         ettr("RSC 16,384 GPUs, checkpoints each 60 min, ETTR", fleets::rsc(2048, 90, 60, 5), 0.70),
         ettr("RSC 16,384 GPUs, checkpoints each 5 min, ETTR", fleets::rsc(2048, 90, 5, 5), 0.93),
         ettr("RSC 8,192 GPUs, checkpoints each 30 min, ETTR", fleets::rsc(1024, 90, 30, 6), 0.90),

@@ -76,7 +76,7 @@ impl Study {
     /// Checks every field.
     pub fn check(&self) -> Result<(), StudyError> {
         self.check_counts()?;
-        let Self { failures, lemons, repair, assumed, .. } = self;
+        let Self { failures, lemons, repair, octavo, .. } = self;
         for (field, value) in [
             ("failures.secondServer", failures.second_server),
             ("failures.wrongBlame", failures.wrong_blame),
@@ -85,7 +85,7 @@ impl Study {
             ("repair.automaticInVain", repair.automatic_in_vain),
             ("repair.manualInVain", repair.manual_in_vain),
             ("repair.manualShare", repair.manual_share),
-            ("assumed.repairHelps", assumed.repair_helps),
+            ("octavo.repairHelps", octavo.repair_helps),
         ] {
             share(field, value)?;
         }
@@ -96,9 +96,6 @@ impl Study {
             ("lemons.factor", lemons.factor, 1.0, 1e6),
             // A test that finds every repair in vain could repeat one that never helps for ever.
             ("repair.testFinds", repair.test_finds, 0.0, 0.99),
-            ("assumed.lemonShare", assumed.lemon_share, 0.0001, 0.9999),
-            ("assumed.lemonFactor", assumed.lemon_factor, 1.0, 1e6),
-            ("assumed.wrongBlame", assumed.wrong_blame, 0.0, 0.99),
         ] {
             number(field, value, least, most)?;
         }
