@@ -8,6 +8,7 @@
 //! what is, and may repeat them.
 
 mod decisions;
+mod idle;
 mod intake;
 mod jobs;
 mod schedule;
@@ -32,7 +33,8 @@ use jobs::Jobs;
 pub struct Device {
     /// Its state.
     pub track: Track,
-    /// Its history, for its risk. The caller adds time at work ([`History::expose`]).
+    /// Its history, for its risk. The caller adds time at work ([`History::expose`]) and repairs of hardware
+    /// ([`History::repaired`]): a reset repairs none.
     pub history: History,
     /// Whether its pods are being evicted.
     pub evicts: bool,

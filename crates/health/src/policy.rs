@@ -248,6 +248,13 @@ impl PolicySpec {
     }
 }
 
+impl Policy {
+    /// Whether the policy applies to a node with some labels: it has all that the policy names.
+    pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.node_selector.iter().all(|(name, value)| labels.get(name) == Some(value))
+    }
+}
+
 impl BudgetSpec {
     fn check(&self) -> Result<Budget, PolicyError> {
         Ok(Budget {

@@ -27,11 +27,9 @@ impl Domain {
                 continue;
             }
             claimed.extend(group.iter().filter(|member| **member != device).copied());
-            let racks: BTreeSet<u32> = places(facts, group).map(|place| place.rack).collect();
-            let wait = self.wait(policy, facts, device, needs, group).or_else(|| {
-                let fits = policy.budget.allows(&used, facts.topology.nodes(), &racks);
-                (!fits).then_some(Wait::Budget)
-            });
+            let wait = self
+                .wait(policy, facts, device, needs, group)
+                .or_else(|| (!Self::fits(policy, facts, &used, group)).then_some(Wait::Budget));
             let is_occupied = group.iter().any(|member| facts.occupied.contains(member));
             match wait {
                 Some(wait) => {
@@ -44,17 +42,34 @@ impl Domain {
                     }
                     waits.insert(device, Wait::Clients);
                 }
-                None => {
-                    self.drain_peers(policy, device, group, facts.now);
-                    for member in group {
-                        self.advance(policy, *member, Event::RemedyBegins(needs), facts.now);
-                    }
-                    used.add(&racks);
-                }
+                None => self.begin_remedy(policy, facts, device, needs, group, &mut used),
             }
         }
+        self.reset_idle(policy, facts, &mut used);
         self.begin_tests(policy, facts, &claimed, &mut waits);
         waits
+    }
+
+    /// Begins a remedy of a device on all that it reaches.
+    pub(super) fn begin_remedy(
+        &mut self,
+        policy: &Policy,
+        facts: Facts<'_>,
+        device: DeviceId,
+        needs: Remedy,
+        group: &[DeviceId],
+        used: &mut Use,
+    ) {
+        self.drain_peers(policy, device, group, facts.now);
+        for member in group {
+            self.advance(policy, *member, Event::RemedyBegins(needs), facts.now);
+        }
+        used.add(&racks(facts, group));
+    }
+
+    /// Whether the budget has room for a remedy of some devices.
+    pub(super) fn fits(policy: &Policy, facts: Facts<'_>, used: &Use, group: &[DeviceId]) -> bool {
+        policy.budget.allows(used, facts.topology.nodes(), &racks(facts, group))
     }
 
     /// Devices that need a remedy, oldest fence first.
@@ -72,7 +87,7 @@ impl Domain {
     }
 
     /// Why a device's remedy may not begin, apart from budget and clients.
-    fn wait(
+    pub(super) fn wait(
         &self,
         policy: &Policy,
         facts: Facts<'_>,
@@ -212,8 +227,7 @@ impl Domain {
     fn budget_in_use(&self, facts: Facts<'_>) -> Use {
         let mut used = Use::default();
         for unit in self.remedies(facts).keys() {
-            let devices = facts.topology.devices(unit.0);
-            used.add(&places(facts, devices).map(|place| place.rack).collect());
+            used.add(&racks(facts, facts.topology.devices(unit.0)));
         }
         used
     }
@@ -236,7 +250,7 @@ impl Domain {
         self.devices.get(&device)?.track.state.needs()
     }
 
-    fn advance(&mut self, policy: &Policy, device: DeviceId, event: Event, now: u64) {
+    pub(super) fn advance(&mut self, policy: &Policy, device: DeviceId, event: Event, now: u64) {
         if let Some(known) = self.devices.get_mut(&device) {
             known.track = step(&known.track, &policy.rules, event, now);
         }
@@ -245,4 +259,8 @@ impl Domain {
 
 fn places<'a>(facts: Facts<'a>, devices: &'a [DeviceId]) -> impl Iterator<Item = &'a Place> {
     devices.iter().filter_map(move |device| facts.topology.place(*device))
+}
+
+fn racks(facts: Facts<'_>, devices: &[DeviceId]) -> BTreeSet<u32> {
+    places(facts, devices).map(|place| place.rack).collect()
 }

@@ -147,6 +147,27 @@ fn an_old_gpu_is_reset_with_its_island() {
 }
 
 #[test]
+fn a_pending_row_remap_is_reset_once_idle() {
+    let mut bench = Bench::new(1, 2, true);
+    bench.occupy([0]);
+    let rows = Observation::RemappedRows { is_pending: true, has_failed: false };
+    let decisions = bench.report([(gpu(0), Report::Observation(rows.clone()))]);
+    assert_eq!(decisions.fences[&DeviceId(0)].effect, Effect::None);
+    assert_eq!((decisions.drains, decisions.remedies), (vec![], vec![]), "work goes on");
+    bench.occupy([]);
+    let decisions = bench.report([]);
+    assert_eq!(decisions.remedies[0].remedy, Remedy::ResetFunction);
+    assert_eq!(decisions.fences[&DeviceId(0)].reason, Some(Reason::RemapPending));
+    // An old GPU waits until its island is idle.
+    let mut bench = Bench::new(1, 2, false);
+    bench.occupy([1]);
+    bench.report([(gpu(0), Report::Observation(rows))]);
+    assert_eq!(bench.states(), ["Watch", "Healthy"]);
+    bench.occupy([]);
+    assert_eq!(bench.report([]).remedies[0].devices.len(), 2);
+}
+
+#[test]
 fn a_gpu_off_the_bus_reboots_its_node_when_all_of_it_is_idle() {
     let mut bench = Bench::new(2, 2, true);
     bench.occupy([1]);

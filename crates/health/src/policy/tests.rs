@@ -55,6 +55,17 @@ fn errors_name_the_field_and_the_reason() {
 }
 
 #[test]
+fn a_policy_selects_nodes_that_have_all_its_labels() {
+    let policy = spec().check().unwrap();
+    let labels = |pool: &str| -> BTreeMap<String, String> {
+        let pairs = [("pool", pool), ("zone", "a")];
+        pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+    };
+    assert!(policy.selects(&labels("h100")));
+    assert!(!policy.selects(&labels("a100")) && !policy.selects(&BTreeMap::new()));
+}
+
+#[test]
 fn xids_of_newer_drivers_may_have_a_class() {
     let mut spec = spec();
     spec.xid_classes = BTreeMap::from([(200, XidClass::Reset), (31, XidClass::Notice)]);
