@@ -71,7 +71,7 @@ fn airesim() -> Vec<Case> {
         Case { name, study, policy, figure: Figure::Hours, published, allowed, seeds }
     };
     let hard =
-        |name, policy, published| hours(name, fleets::hard_repairs(), policy, published, 1.0, 30);
+        |name, policy, published| hours(name, fleets::hard_repairs(), policy, published, 1.0, 120);
     vec![
         hours("AIReSim Table I, hours", fleets::table_1(), Policy::List, 9866.0, 0.5, 10),
         hard("AIReSim list order, hours", Policy::List, 2208.7),
@@ -128,7 +128,8 @@ fn others() -> Vec<Case> {
         policy: Policy::SwapAll,
         figure: Figure::NeverWaits,
         published: 0.999,
-        allowed: 0.005,
+        // One server more or less is 0.7 % of the fleet, which is finer than the published shares.
+        allowed: 0.01,
         seeds: 4000,
     };
     vec![
