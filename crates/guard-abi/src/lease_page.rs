@@ -6,9 +6,10 @@
 //!
 //! | written by | fields |
 //! |---|---|
-//! | the agent | [`LeasePage::lease`], [`LeasePage::answered`], [`LeasePage::opens_at_ms`], [`LeasePage::suspended`] |
+//! | the agent | [`LeasePage::lease`], [`LeasePage::answered`], [`LeasePage::opens_at_ms`], [`LeasePage::suspended`], |
+//! | | [`LeasePage::move_asked`] |
 //! | the guard | [`LeasePage::waiting`], [`LeasePage::inside`], [`LeasePage::asked`], [`LeasePage::needed_bytes`], |
-//! | | [`LeasePage::unmovable`], [`StreamMarks::marked`] |
+//! | | [`LeasePage::unmovable`], [`LeasePage::move_done`] and the words after it, [`StreamMarks::marked`] |
 //! | the GPU | [`StreamMarks::completed`] |
 //!
 //! The page divides time among tenants that keep to it. A container may write anything into its page and gains at most
@@ -40,7 +41,8 @@ pub struct LeasePage {
     /// Not 0 while the process's memory is swapped out, or about to be. Then calls that touch the memory wait, as launches
     /// without a lease do. Their threads wait for it to change.
     pub suspended: AtomicU32,
-    _agent_word: AtomicU32,
+    /// The last move of the process's memory that the agent asked for, by the guard: a number, and [`TO_HOST`] or not. 0 if none.
+    pub move_asked: AtomicU32,
     _agent: [AtomicU64; 5],
     /// Threads that wait for a lease, or for room under its cap.
     pub waiting: AtomicU32,
@@ -52,7 +54,18 @@ pub struct LeasePage {
     pub unmovable: AtomicU32,
     /// What the last request needs, in bytes.
     pub needed_bytes: AtomicU64,
-    _guard: [AtomicU64; 5],
+    /// The last [`LeasePage::move_asked`] that the guard has ended.
+    pub move_done: AtomicU32,
+    /// How it ended: 0, a code of the driver (`CUresult`), [`MOVE_BUSY`] or [`MOVE_NO_MEMORY`].
+    pub move_status: AtomicU32,
+    /// Whether the guard moves memory when it is asked to: [`CAN_MOVE`], [`CANNOT_MOVE`], or 0 if it does not say.
+    pub can_move: AtomicU32,
+    _guard_word: AtomicU32,
+    /// Bytes on the GPU that the guard can move.
+    pub movable_bytes: AtomicU64,
+    /// Bytes on the host.
+    pub moved_bytes: AtomicU64,
+    _guard: [AtomicU64; 1],
     /// Marks by stream, in any order.
     pub streams: [StreamMarks; STREAMS],
 }
@@ -62,6 +75,21 @@ pub const MANAGED: u32 = 1;
 
 /// The process shares memory with others: it exported or imported some, or bound some to a multicast object.
 pub const SHARED: u32 = 2;
+
+/// Set in [`LeasePage::move_asked`] for a move to the host. Otherwise the memory comes back.
+pub const TO_HOST: u32 = 1;
+
+/// The guard moves plain memory. There may be none.
+pub const CAN_MOVE: u32 = 1;
+
+/// It would, but the process sees several GPUs.
+pub const CANNOT_MOVE: u32 = 2;
+
+/// A call or work of the process did not end, or a stream is being captured. Nothing was moved.
+pub const MOVE_BUSY: u32 = u32::MAX;
+
+/// The process got no memory of the host. What had been moved is back, as far as the GPU had room.
+pub const MOVE_NO_MEMORY: u32 = u32::MAX - 1;
 
 /// The marks of one stream.
 #[derive(Debug, Default)]
@@ -171,13 +199,19 @@ mod tests {
             answered: AtomicU32::new(0),
             opens_at_ms: AtomicU64::new(0),
             suspended: AtomicU32::new(0),
-            _agent_word: AtomicU32::new(0),
+            move_asked: AtomicU32::new(0),
             _agent: Default::default(),
             waiting: AtomicU32::new(0),
             inside: AtomicU32::new(0),
             asked: AtomicU32::new(0),
             unmovable: AtomicU32::new(0),
             needed_bytes: AtomicU64::new(0),
+            move_done: AtomicU32::new(0),
+            move_status: AtomicU32::new(0),
+            can_move: AtomicU32::new(0),
+            _guard_word: AtomicU32::new(0),
+            movable_bytes: AtomicU64::new(0),
+            moved_bytes: AtomicU64::new(0),
             _guard: Default::default(),
             streams: core::array::from_fn(|_| StreamMarks::default()),
         }

@@ -89,6 +89,10 @@ impl ShareGate {
 /// them.
 pub const STRICT: u32 = 1;
 
+/// Allocate large plain memory so that the guard can move it to the host ([`crate::lease_page::LeasePage::move_asked`]). A guard
+/// that does not know this allocates as ever, and its page says that it cannot move anything.
+pub const PAGES: u32 = 2;
+
 /// The fields under the sequence lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
@@ -102,7 +106,7 @@ pub struct Terms {
     pub context_bytes: u64,
     /// GPU time in thousandths of a percent; 0 means a fair part of the idle time.
     pub compute_milli_percent: u32,
-    /// [`STRICT`] or 0.
+    /// [`STRICT`] and [`PAGES`], or 0.
     pub flags: u32,
 }
 

@@ -1,5 +1,5 @@
 //! The link to the agent: the guard's only thread. It reports this process and its events to the
-//! agent, and acknowledges the epoch of the gate.
+//! agent, acknowledges the epoch of the gate, and moves memory when the agent asks for it.
 //!
 //! The process's own C library starts the thread when the program initialises the driver, so that it
 //! is a thread like others. Without a C library there are no reports, and nothing else changes. The
@@ -12,6 +12,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use octavo_guard_abi::message::{Frame, Kind};
 
 use crate::gate;
+use crate::movable;
 use crate::paths::Path;
 use crate::platform::elf;
 use crate::platform::sync::Mutex;
@@ -27,6 +28,9 @@ use outbox::{Outbox, Report};
 
 /// Interval between polls without a wake-up, in milliseconds.
 const POLL_INTERVAL_MS: u32 = 250;
+
+/// The same where the agent may ask for moves of memory.
+const MOVE_INTERVAL_MS: u32 = 20;
 
 /// Signals 32 to 34, by which C libraries reach all their threads, as for `setuid`. They wait for ever for a thread that blocks them.
 const C_LIBRARY_SIGNALS: u64 = 7 << 31;
@@ -105,6 +109,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
             gate::ack_epoch(share);
             connection.poll(share, now);
             share.leases.show_unmovable(process.unmovable.flags());
+            movable::serve(process, share);
         }
         // Names belong to the process: they go to the agent of the first share.
         if let (Some(connection), Some(share)) =
@@ -118,7 +123,10 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
                 }
             }
         }
-        futex::wait(&agent_link.wakeups, wakeups, POLL_INTERVAL_MS, WaitScope::Process);
+        // The agent wakes no thread when it asks for a move.
+        let moves = process.shares.all().iter().any(|share| share.moves_pages);
+        let interval = if moves { MOVE_INTERVAL_MS } else { POLL_INTERVAL_MS };
+        futex::wait(&agent_link.wakeups, wakeups, interval, WaitScope::Process);
     }
 }
 

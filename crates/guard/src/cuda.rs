@@ -52,6 +52,11 @@ impl Location {
     /// `CU_MEM_LOCATION_TYPE_DEVICE`.
     const DEVICE: u32 = 1;
 
+    /// That of a GPU's memory.
+    pub(crate) const fn of(device: Device) -> Self {
+        Self { kind: Self::DEVICE, id: device }
+    }
+
     /// The GPU; `None` for host memory or no location.
     pub(crate) fn device(self) -> Option<Device> {
         (self.kind == Self::DEVICE).then_some(self.id)

@@ -5,6 +5,7 @@ use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use crate::hooks::{self, Hook};
+use crate::movable::{self, Entered};
 use crate::nvml;
 use crate::paths;
 use crate::platform::elf::{self, Image, Segment};
@@ -57,7 +58,7 @@ pub(crate) struct Driver {
     file: &'static [u8],
     /// Its hooked functions.
     hooks: fn() -> &'static [&'static [Hook]],
-    /// Functions that are called but not hooked.
+    /// Functions that the guard calls itself, without a hook.
     unhooked: &'static [(&'static str, &'static FunctionAddress)],
     base: AtomicUsize,
     segments: AtomicPtr<Segment>,
@@ -94,6 +95,13 @@ impl Driver {
             segments: AtomicPtr::new(core::ptr::null_mut()),
             segment_count: AtomicUsize::new(0),
         }
+    }
+
+    /// Counts this thread as one in a function of the library, where that matters: memory of the GPU may be moved only while none is
+    /// there. Waits while it is away.
+    #[inline]
+    pub(crate) fn enter(&self) -> Option<Entered> {
+        if core::ptr::eq(self, &raw const CUDA) { movable::enter() } else { None }
     }
 
     /// Its hooks.

@@ -70,6 +70,7 @@ macro_rules! hooks {
                     if address == 0 {
                         return <$status>::NOT_FOUND;
                     }
+                    let _entered = $crate::driver::$driver.enter();
                     // JUSTIFICATION: the driver is C, found at run time.
                     // SAFETY: the address is that of the driver's function of this name, whose
                     // signature in the driver's header is the one above; the program's arguments
@@ -108,6 +109,7 @@ mod limits;
 mod memory;
 mod nvml;
 mod nvml_settings;
+mod pointers;
 pub(crate) mod pools;
 mod streams;
 mod vmm;
@@ -144,7 +146,7 @@ impl Hook {
 }
 
 /// Hooks of `libcuda.so.1`.
-pub(crate) static CUDA: [&[Hook]; 14] = [
+pub(crate) static CUDA: [&[Hook]; 15] = [
     init::HOOKS,
     memory::HOOKS,
     info::HOOKS,
@@ -159,18 +161,20 @@ pub(crate) static CUDA: [&[Hook]; 14] = [
     streams::HOOKS,
     copies::HOOKS,
     gated::HOOKS,
+    pointers::HOOKS,
 ];
 
-/// Whether a hook only makes calls wait, or marks streams: no limit of memory depends on it.
+/// Whether a hook only makes calls wait, marks streams, or answers: no limit of memory depends on it.
 pub(crate) fn is_of_time(hook: &Hook) -> bool {
-    [streams::NAMES, copies::NAMES, gated::NAMES].iter().any(|names| names.contains(&hook.name))
+    let files = [streams::NAMES, copies::NAMES, gated::NAMES, pointers::NAMES];
+    files.iter().any(|names| names.contains(&hook.name))
 }
 
 /// Hooks of `libnvidia-ml.so.1`.
 pub(crate) static NVML: [&[Hook]; 2] = [nvml::HOOKS, nvml_settings::HOOKS];
 
 /// Names of the hooks in the files above.
-const CUDA_FILES: [&[&str]; 14] = [
+const CUDA_FILES: [&[&str]; 15] = [
     init::NAMES,
     memory::NAMES,
     info::NAMES,
@@ -185,6 +189,7 @@ const CUDA_FILES: [&[&str]; 14] = [
     streams::NAMES,
     copies::NAMES,
     gated::NAMES,
+    pointers::NAMES,
 ];
 
 /// As above.

@@ -97,9 +97,14 @@ impl ShareLeases {
         self.get().is_none_or(Leases::is_free)
     }
 
+    /// The page, if there is one.
+    pub(crate) fn page(&self) -> Option<&'static LeasePage> {
+        self.get().and_then(Leases::page)
+    }
+
     /// Whether there is a page.
     pub(crate) fn has_page(&self) -> bool {
-        self.get().is_some_and(|leases| leases.page().is_some())
+        self.page().is_some()
     }
 
     /// Takes a page of the agent, and the doorbell. One thread calls this. Without memory there are no leases.

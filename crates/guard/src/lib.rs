@@ -12,6 +12,7 @@
 //!   nvml       helpers of the NVML hooks
 //!   resolve, unknown, preload      how programs look functions up
 //! tracking     what is charged, and until when
+//! movable      plain memory that the guard moves to the host and back
 //! process      state of one process; starts with its first call, and again after a fork
 //!   shares, devices, paths         files of the shares; the shares of each GPU
 //!   agent_link                     the thread that reports to the agent
@@ -46,6 +47,7 @@ mod driver;
 mod gate;
 mod hooks;
 mod leases;
+mod movable;
 mod nvml;
 mod paths;
 mod platform;

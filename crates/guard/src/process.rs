@@ -13,6 +13,7 @@ use crate::agent_link::AgentLink;
 use crate::cuda::Status;
 use crate::devices::Devices;
 use crate::driver;
+use crate::movable::{self, Movable};
 use crate::platform::sync::Once;
 use crate::platform::sys::{memory, task};
 use crate::shares::{self, Shares};
@@ -42,6 +43,8 @@ pub(crate) struct Process {
     pub(crate) advances: Advances,
     /// The thread that reports to the agent.
     pub(crate) agent_link: AgentLink,
+    /// Its memory that the guard can move.
+    pub(crate) movable: Movable,
     /// Unknown functions that were reported.
     pub(crate) reported: Reported,
     /// Why its memory cannot be moved to the host.
@@ -62,7 +65,10 @@ impl Process {
             return;
         }
         match self.shares.load() {
-            Ok(()) => self.open.store(OPEN, Ordering::Release),
+            Ok(()) => {
+                movable::begin(&self.shares);
+                self.open.store(OPEN, Ordering::Release);
+            }
             Err(closed) => shares::report_closed(&closed),
         }
     }

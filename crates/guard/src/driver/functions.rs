@@ -1,4 +1,4 @@
-//! Driver functions that the guard calls and does not hook.
+//! Driver functions that the guard calls itself, without a hook.
 
 use core::ffi::c_void;
 
@@ -106,4 +106,30 @@ functions! {
     fn cuDeviceGetAttribute(value: Out<i32>, attribute: u32, device: Device);
     /// Attribute of a pointer.
     fn cuPointerGetAttribute(value: Opaque, attribute: u32, pointer: Pointer);
+    /// Number of GPUs.
+    fn cuDeviceGetCount(count: Out<i32>);
+    /// Makes a context current in this thread.
+    fn cuCtxPushCurrent_v2(context: Opaque);
+    /// Makes the context before it current again.
+    fn cuCtxPopCurrent_v2(context: Out<Opaque>);
+    /// Waits for all work of the current context.
+    fn cuCtxSynchronize();
+    /// Reserves addresses.
+    fn cuMemAddressReserve(address: Out<Pointer>, bytes: usize, alignment: usize, wanted: Pointer, flags: u64);
+    /// Gives addresses back.
+    fn cuMemAddressFree(address: Pointer, bytes: usize);
+    /// Creates physical memory.
+    fn cuMemCreate(handle: Out<u64>, bytes: usize, prop: Opaque, flags: u64);
+    /// Releases a handle of physical memory.
+    fn cuMemRelease(handle: u64);
+    /// Maps physical memory to addresses.
+    fn cuMemMap(address: Pointer, bytes: usize, offset: usize, handle: u64, flags: u64);
+    /// Removes a mapping.
+    fn cuMemUnmap(address: Pointer, bytes: usize);
+    /// Lets GPUs use mapped memory.
+    fn cuMemSetAccess(address: Pointer, bytes: usize, access: Opaque, count: usize);
+    /// Copies from the GPU to the host.
+    fn cuMemcpyDtoH_v2(to: Opaque, from: Pointer, bytes: usize);
+    /// Copies from the host to the GPU.
+    fn cuMemcpyHtoD_v2(to: Pointer, from: Opaque, bytes: usize);
 }

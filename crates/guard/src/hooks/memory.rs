@@ -3,6 +3,7 @@
 use octavo_guard_abi::charge::{ALLOCATION_GRANULE, rounded};
 
 use crate::cuda::{Opaque, Pointer, Status};
+use crate::movable;
 use crate::platform::ffi::Out;
 use crate::tracking::allocation::{Allocation, free_tracked};
 use crate::tracking::pools;
@@ -25,6 +26,9 @@ hooks! {
 
     /// Memory.
     fn cuMemAlloc_v2(pointer: Out<Pointer>, bytes: usize) -> Status {
+        if let Some(made) = movable::allocate(bytes as u64) {
+            return put(pointer, made);
+        }
         allocate(
             bytes as u64,
             || real::cuMemAlloc_v2(pointer, bytes),
@@ -45,6 +49,16 @@ hooks! {
 
     /// Pitched rows. The driver chooses the pitch, and its choice is charged in the end.
     fn cuMemAllocPitch_v2(pointer: Out<Pointer>, pitch: Out<usize>, width: usize, height: usize, element: u32) -> Status {
+        if !pitch.is_null()
+            && [4, 8, 16].contains(&element)
+            && let Some(made) = movable::allocate(rows(width as u64, height as u64))
+        {
+            if made.is_ok() {
+                let width = rounded(width as u64, ALLOCATION_GRANULE);
+                pitch.put(usize::try_from(width).unwrap_or(usize::MAX));
+            }
+            return put(pointer, made);
+        }
         allocate(
             rows(width as u64, height as u64),
             || real::cuMemAllocPitch_v2(pointer, pitch, width, height, element),
@@ -75,7 +89,9 @@ hooks! {
 
     /// Frees memory.
     fn cuMemFree_v2(pointer: Pointer) -> Status {
-        free_tracked(EntryKind::Memory, pointer, || pools::free(pointer, || real::cuMemFree_v2(pointer)))
+        movable::free(pointer).unwrap_or_else(|| {
+            free_tracked(EntryKind::Memory, pointer, || pools::free(pointer, || real::cuMemFree_v2(pointer)))
+        })
     }
 }
 
@@ -93,6 +109,21 @@ fn allocate(
     let result = || result().map(|(address, bytes)| (address, slabs::large_bytes(bytes)));
     let bytes = slabs::large_bytes(bytes);
     Allocation { kind: EntryKind::Memory, bytes, make, result, undo }.run()
+}
+
+/// Gives the program the memory that was allocated for it. One that passes no place for it is refused, as the driver does.
+fn put(pointer: Out<Pointer>, made: Result<Pointer, Status>) -> Status {
+    match made {
+        Ok(address) if pointer.is_null() => {
+            movable::free(address);
+            Status::INVALID_VALUE
+        }
+        Ok(address) => {
+            pointer.put(address);
+            Status::SUCCESS
+        }
+        Err(status) => status,
+    }
 }
 
 /// Frees memory again that the program does not get: its pointer is as before the call.

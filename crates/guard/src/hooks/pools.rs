@@ -3,6 +3,7 @@
 use crate::cuda::{Device, Location, Opaque, Pointer, Status};
 use crate::devices;
 use crate::leases::wait_while_suspended;
+use crate::movable;
 use crate::platform::ffi::{In, Out};
 use crate::process;
 use crate::tracking::async_free;
@@ -157,6 +158,10 @@ fn free(pointer: Pointer, stream: Stream, free: impl FnOnce() -> Status) -> Stat
     // A free node of a graph: it frees what the graph allocates.
     if stream.is_capturing() {
         return free();
+    }
+    // At once: it waits for all earlier work.
+    if let Some(status) = movable::free(pointer) {
+        return status;
     }
     let Ok(process) = process::get() else { return Status::NO_DEVICE };
     if process.table.change(EntryKind::Memory, pointer, |_| ()).is_none() {

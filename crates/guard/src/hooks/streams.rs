@@ -4,6 +4,7 @@
 use crate::cuda::{Opaque, Status};
 use crate::leases::{self, wait_while_suspended};
 use crate::process;
+use crate::tracking::captures;
 use crate::tracking::streams::Stream;
 
 hooks! {
@@ -62,13 +63,13 @@ hooks! {
     /// Destroys a stream, before CUDA 4.0.
     fn cuStreamDestroy(stream: Opaque) -> Status {
         forget(stream);
-        real::cuStreamDestroy(stream)
+        captures::end_with(Stream::legacy(stream), || real::cuStreamDestroy(stream))
     }
 
     /// Destroys a stream. Its work goes on.
     fn cuStreamDestroy_v2(stream: Opaque) -> Status {
         forget(stream);
-        real::cuStreamDestroy_v2(stream)
+        captures::end_with(Stream::legacy(stream), || real::cuStreamDestroy_v2(stream))
     }
 }
 

@@ -1,8 +1,11 @@
 //! Virtual memory management: physical memory and its mappings.
+//!
+//! Of plain memory that the guard makes movable a program knows nothing, so it is refused here as the driver refuses plain memory.
 
 use crate::cuda::{Device, Location, Opaque, Pointer, Status};
 use crate::devices;
 use crate::leases::wait_while_suspended;
+use crate::movable;
 use crate::platform::ffi::{In, Out};
 use crate::tracking::vmm_memory::{self, Handle, Holder, MulticastPart};
 use crate::unmovable::{note_managed, note_shared};
@@ -68,6 +71,9 @@ hooks! {
 
     /// Returns a handle of the memory mapped at an address.
     fn cuMemRetainAllocationHandle(handle: Out<Handle>, address: Opaque) -> Status {
+        if movable::has(address as u64) {
+            return Status::INVALID_VALUE;
+        }
         let work = || handle_of(handle, real::cuMemRetainAllocationHandle(handle, address));
         to_status(vmm_memory::retain(address as u64, work))
     }
@@ -81,6 +87,9 @@ hooks! {
 
     /// Removes mappings.
     fn cuMemUnmap(start: Pointer, bytes: usize) -> Status {
+        if movable::has(start) {
+            return Status::INVALID_VALUE;
+        }
         wait_while_suspended();
         vmm_memory::unmap(start, bytes, || real::cuMemUnmap(start, bytes))
     }
@@ -125,6 +134,9 @@ hooks! {
 
     /// Binds the memory mapped at an address.
     fn cuMulticastBindAddr(object: Handle, object_offset: usize, address: Pointer, bytes: usize, flags: u64) -> Status {
+        if movable::has(address) {
+            return Status::INVALID_VALUE;
+        }
         let work = || real::cuMulticastBindAddr(object, object_offset, address, bytes, flags);
         let part = MulticastPart { object, device: None, offset: object_offset, bytes };
         vmm_memory::bind_address(Holder::Multicast(part), address, work)
@@ -143,6 +155,9 @@ hooks! {
     fn cuMulticastBindAddr_v2(
         object: Handle, device: Device, object_offset: usize, address: Pointer, bytes: usize, flags: u64,
     ) -> Status {
+        if movable::has(address) {
+            return Status::INVALID_VALUE;
+        }
         let work = || real::cuMulticastBindAddr_v2(object, device, object_offset, address, bytes, flags);
         let part = MulticastPart { object, device: Some(device), offset: object_offset, bytes };
         vmm_memory::bind_address(Holder::Multicast(part), address, work)

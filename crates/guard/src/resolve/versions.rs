@@ -25,6 +25,7 @@ pub(super) const VERSIONS: &[Version] = &[
     version("cuMemAllocPitch", 3020, "_v2"),
     version("cuMemFree", 3020, "_v2"),
     version("cuMemGetInfo", 3020, "_v2"),
+    version("cuMemGetAddressRange", 3020, "_v2"),
     version("cuDeviceTotalMem", 3020, "_v2"),
     version("cuDevicePrimaryCtxRelease", 11000, "_v2"),
     version("cuDevicePrimaryCtxReset", 11000, "_v2"),

@@ -56,6 +56,11 @@ pub(crate) struct Share {
     last_reap_ms: AtomicU64,
     /// Whether this process may launch now.
     pub(crate) leases: ShareLeases,
+    /// Whether large plain memory is allocated so that the guard can move it ([`limits::PAGES`]).
+    pub(crate) moves_pages: bool,
+    /// Bytes of this process that the guard can move: on the GPU, and on the host.
+    pub(crate) movable_bytes: AtomicU64,
+    pub(crate) moved_bytes: AtomicU64,
 }
 
 /// The files of a share, before a slot is claimed.
@@ -175,6 +180,9 @@ impl Share {
             context_bytes: AtomicU64::new(terms.context_bytes),
             last_reap_ms: AtomicU64::new(0),
             leases: ShareLeases::new(index),
+            moves_pages: terms.flags & limits::PAGES != 0,
+            movable_bytes: AtomicU64::new(0),
+            moved_bytes: AtomicU64::new(0),
         };
         share.write_identity();
         Ok(share)

@@ -26,7 +26,8 @@ impl Charge {
         Self { share: u8::try_from(share_index + 1).unwrap_or(0), bytes }
     }
 
-    fn share_index(self) -> Option<usize> {
+    /// Index of the share; `None` for a GPU without one.
+    pub(crate) fn share_index(self) -> Option<usize> {
         usize::from(self.share).checked_sub(1)
     }
 

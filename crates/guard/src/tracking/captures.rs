@@ -1,6 +1,6 @@
 //! The number of captures under way. While there is none, no stream is being captured, and the driver need not be asked.
 //!
-//! A capture that ends with its stream stays in the number. Then the driver is asked more often, and nothing else changes.
+//! A capture that ends with its context stays in the number. Then the driver is asked more often, and memory is not moved.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -29,6 +29,16 @@ pub(crate) fn end(stream: Stream, work: impl FnOnce() -> Status) -> Status {
     let was_capturing = stream.is_capturing();
     let status = work();
     if was_capturing && !stream.is_capturing() {
+        count_down();
+    }
+    status
+}
+
+/// Destroys a stream with `work`, and a capture of it with it.
+pub(crate) fn end_with(stream: Stream, work: impl FnOnce() -> Status) -> Status {
+    let was_capturing = stream.is_capturing();
+    let status = work();
+    if was_capturing && status.is_success() {
         count_down();
     }
     status

@@ -4,6 +4,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::cuda::{Device, Opaque, Status};
 use crate::driver::call;
+use crate::movable;
 use crate::platform::ffi::Out;
 use crate::process::Process;
 use crate::tracking::account::{self, Charge};
@@ -122,6 +123,22 @@ impl Process {
         if is_own { context } else { primary }
     }
 
+    /// The context with the lowest handle above `after`, of those that are there; `None` after the last one. A green context is part
+    /// of a primary one.
+    pub(crate) fn next_context(&self, after: Opaque) -> Option<Opaque> {
+        let is_active = |primary: &&Primary| primary.charge.load(Ordering::Acquire) != 0;
+        let active = self.contexts.primary.iter().filter(is_active);
+        let primary = active.map(|primary| primary.handle.load(Ordering::Relaxed));
+        let mut next = primary.filter(|handle| *handle > after).min();
+        self.table.each(|kind, key, _| {
+            let handle = usize::try_from(key).unwrap_or(0);
+            if kind == EntryKind::Context && handle > after {
+                next = Some(next.map_or(handle, |next| next.min(handle)));
+            }
+        });
+        next
+    }
+
     /// Destroys a green context with `end`. Only its own charge ends; its memory belongs to the
     /// primary context.
     pub(crate) fn destroy_green(&self, handle: Opaque, end: impl FnOnce() -> Status) -> Status {
@@ -176,6 +193,8 @@ impl Process {
 
     fn drop_memory_of(&self, context: Opaque) {
         if context != 0 {
+            // The driver frees plain memory with its context, but no mappings.
+            movable::end_with(self, context);
             self.table.sweep(|_, _, entry| entry.context == context);
         }
     }

@@ -56,6 +56,8 @@ pub(crate) enum EntryKind {
     Slab = 20,
     /// The current pool of a GPU, by GPU ([`crate::tracking::pools`]).
     CurrentPool = 21,
+    /// Memory that the guard can move, by address ([`crate::movable`]).
+    Movable = 22,
 }
 
 /// One entry.

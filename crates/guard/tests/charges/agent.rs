@@ -44,6 +44,14 @@ pub(crate) fn milliseconds() -> u64 {
 impl Agent {
     /// Listens, and shares a page with this process. It has a lease, which lasts for a minute without the agent.
     pub(crate) fn with(cuda: &Cuda, lease: Lease) -> Self {
+        let agent = Self::accept(cuda);
+        agent.page.set(lease);
+        agent.take_over(cuda);
+        agent
+    }
+
+    /// Listens, and shares a page with this process, which may not have taken it yet. It has no lease.
+    pub(crate) fn accept(cuda: &Cuda) -> Self {
         let path = cuda.folder.join("octavo/shares/one/agent.sock");
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(path).expect("a socket");
@@ -54,11 +62,8 @@ impl Agent {
         assert_eq!((hello.kind, hello.text()), (Kind::Hello, LEASE_PAGE));
         let (page, doorbell, offer) = SharedPage::create().expect("a page");
         page.words().opens_at_ms.store(milliseconds() + 60_000, Ordering::Relaxed);
-        page.set(lease);
         offer.send(&stream).expect("sent");
-        let agent = Self { page, doorbell: UnixStream::from(doorbell), stream };
-        agent.take_over(cuda);
-        agent
+        Self { page, doorbell: UnixStream::from(doorbell), stream }
     }
 
     /// Waits until launches are counted on the page: the guard has mapped it.

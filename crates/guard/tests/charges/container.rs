@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 
-use octavo_guard_abi::limits::Terms;
+use octavo_guard_abi::limits::{self, Terms};
 use octavo_guard_abi::{state, uuid};
 use octavo_machine::{Machine, State};
 
@@ -16,19 +16,26 @@ use crate::cuda::{CONTEXT, Cuda, MIB};
 /// Environment variable with the container of a process.
 const INSIDE: &str = "OCTAVO_TEST_CONTAINER";
 
+/// Environment variable with the GPUs that a process sees.
+pub(crate) const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+
 const GENERATION: u64 = 3;
 
 /// Runs the calling test in a container with a share of the given bytes: in a separate process,
 /// whose driver this returns. The process that was asked to run the test waits and returns. The GPU
-/// has 80 GiB, or the second number of bytes.
+/// has 80 GiB, or the second number of bytes. The share has flags of the limits file; with `PAGES` its processes see one GPU.
 #[macro_export]
 macro_rules! inside {
     ($limit:expr) => {
         $crate::inside!($limit, 80 * $crate::cuda::GIB)
     };
-    ($limit:expr, $chip:expr) => {{
+    ($limit:expr, $chip:expr) => {
+        $crate::inside!($limit, $chip, octavo_guard_abi::limits::STRICT)
+    };
+    ($limit:expr, $chip:expr, $flags:expr) => {{
         fn here() {}
-        match $crate::container::inside(std::any::type_name_of_val(&here), $limit, $chip) {
+        match $crate::container::inside(std::any::type_name_of_val(&here), ($limit, $chip), $flags)
+        {
             Some(cuda) => cuda,
             None => return,
         }
@@ -53,13 +60,16 @@ pub(crate) fn role() -> Option<Cuda> {
 }
 
 /// See the macro.
-pub(crate) fn inside(place: &str, limit: u64, chip: u64) -> Option<Cuda> {
+pub(crate) fn inside(place: &str, (limit, chip): (u64, u64), flags: u32) -> Option<Cuda> {
     if let Some(folder) = env::var_os(INSIDE) {
         return Some(Cuda::ready(Path::new(&folder)));
     }
     let test = place.strip_prefix("charges::").and_then(|place| place.strip_suffix("::here"));
-    let container = made(limit, chip);
+    let container = made_with(limit, chip, flags);
     let mut command = program(container.path(), test.expect("a test"));
+    if flags & limits::PAGES != 0 {
+        command.env(VISIBLE, "0");
+    }
     let output = command.output().expect("started");
     let ready_line = [output.stdout, output.stderr]
         .map(|ready_line| String::from_utf8_lossy(&ready_line).into_owned());
@@ -85,6 +95,11 @@ pub(crate) fn guarded(program: &Path, folder: &Path) -> Command {
 
 /// A container with a share of the given bytes, of a GPU of so many.
 pub(crate) fn made(limit: u64, chip: u64) -> tempfile::TempDir {
+    made_with(limit, chip, limits::STRICT)
+}
+
+/// As above, with flags of the limits file.
+pub(crate) fn made_with(limit: u64, chip: u64, flags: u32) -> tempfile::TempDir {
     let container = tempfile::tempdir().expect("a folder");
     let driver = container.path().join("driver");
     fs::create_dir(&driver).expect("a folder");
@@ -109,7 +124,7 @@ pub(crate) fn made(limit: u64, chip: u64) -> tempfile::TempDir {
         memory_bytes: limit,
         context_bytes: CONTEXT,
         compute_milli_percent: 0,
-        flags: octavo_guard_abi::limits::STRICT,
+        flags,
     };
     fs::write(share.join("limits"), terms.file()).expect("written");
     let mut state = vec![0; state::SIZE];
@@ -153,6 +168,11 @@ impl Other {
     pub(crate) fn start(cuda: &Cuda, test: &str, arguments: &[(&str, String)]) -> Self {
         let mut command = program(&cuda.folder, test);
         Self::new(command.envs(arguments.iter().map(|(name, value)| (name, value))))
+    }
+
+    /// Starts it from outside of the container, with the first GPU alone.
+    pub(crate) fn outside(folder: &Path, test: &str) -> Self {
+        Self::new(program(folder, test).env(VISIBLE, "0"))
     }
 
     /// Starts one without a guard.

@@ -60,6 +60,7 @@ mod graphs;
 mod leases;
 mod limits;
 mod model;
+mod movable;
 mod multicast;
 mod plain;
 mod pools;

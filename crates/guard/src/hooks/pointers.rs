@@ -1,0 +1,70 @@
+//! What programs ask about addresses. Memory that the guard can move looks as plain memory does, also while it is on the host.
+
+use crate::cuda::{Pointer, Status};
+use crate::movable::{self, Range};
+use crate::platform::ffi::{In, Out};
+
+hooks! {
+    CUDA, Status;
+
+    /// Start and size of an allocation, before CUDA 3.2.
+    fn cuMemGetAddressRange(start: Out<u32>, bytes: Out<u32>, pointer: u32) -> Status {
+        real::cuMemGetAddressRange(start, bytes, pointer)
+    }
+
+    /// Start and size of an allocation.
+    fn cuMemGetAddressRange_v2(start: Out<Pointer>, bytes: Out<u64>, pointer: Pointer) -> Status {
+        match movable::find(pointer) {
+            Some(range) => {
+                start.put(range.start);
+                bytes.put(range.bytes);
+                Status::SUCCESS
+            }
+            None => real::cuMemGetAddressRange_v2(start, bytes, pointer),
+        }
+    }
+
+    /// An attribute of an address.
+    fn cuPointerGetAttribute(value: Out<u64>, attribute: u32, pointer: Pointer) -> Status {
+        match movable::find(pointer).and_then(|range| answer(range, attribute)) {
+            Some(answer) if !value.is_null() => {
+                value.put(answer);
+                Status::SUCCESS
+            }
+            _ => real::cuPointerGetAttribute(value, attribute, pointer),
+        }
+    }
+
+    /// Several attributes of an address.
+    fn cuPointerGetAttributes(count: u32, attributes: In<u32>, values: In<Out<u64>>, pointer: Pointer) -> Status {
+        let status = real::cuPointerGetAttributes(count, attributes, values, pointer);
+        if status.is_success()
+            && let Some(range) = movable::find(pointer)
+        {
+            for index in 0..count as usize {
+                if let (Some(attribute), Some(value)) = (attributes.element(index), values.element(index))
+                    && let Some(answer) = answer(range, attribute)
+                {
+                    value.put(answer);
+                }
+            }
+        }
+        status
+    }
+}
+
+/// An attribute for which the driver has another answer: of mapped memory it knows no context, and the size is that of the mapping.
+fn answer(range: Range, attribute: u32) -> Option<u64> {
+    /// `CU_POINTER_ATTRIBUTE_CONTEXT`.
+    const CONTEXT: u32 = 1;
+    /// `CU_POINTER_ATTRIBUTE_RANGE_START_ADDR`.
+    const RANGE_START: u32 = 11;
+    /// `CU_POINTER_ATTRIBUTE_RANGE_SIZE`.
+    const RANGE_SIZE: u32 = 12;
+    match attribute {
+        CONTEXT => Some(range.context as u64),
+        RANGE_START => Some(range.start),
+        RANGE_SIZE => Some(range.bytes),
+        _ => None,
+    }
+}

@@ -1,0 +1,67 @@
+//! Plain memory that the guard moves to the host and back, while programs wait and their addresses stay.
+//!
+//! A share asks for it (`limits::PAGES`). Then large plain memory is physical memory that the guard maps to addresses which it has
+//! reserved (the driver's virtual memory management). A move copies it, and gives only the physical memory back.
+//!
+//! ```text
+//! calls     threads in functions of the driver: none is there while memory moves, or is away
+//! memory    one allocation: made and freed, moved out and back
+//! moves     all allocations of a share, as the agent asks by the lease page
+//! ```
+//!
+//! Memory goes by the driver's own copy to and from ordinary memory of the process. The driver stages it through pinned memory. So
+//! the kernel counts it for the container, and pins none of it. Memory of `cuMemHostAlloc` would be pinned for as long, which takes
+//! about the time of the copy, and is not counted for the container by each driver.
+//!
+//! Memory of other functions stays where it is: small pieces of slabs, pools, arrays, contexts, what a program maps itself. So do
+//! plain allocations for which a step failed, and all of a process that sees several GPUs: they could not reach it by peer access.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::driver::call;
+use crate::platform::ffi::Out;
+use crate::shares::Shares;
+
+mod calls;
+mod memory;
+mod moves;
+
+use calls::Calls;
+
+pub(crate) use calls::{Entered, enter};
+pub(crate) use memory::{Range, allocate, end_with, find, free, has};
+pub(crate) use moves::serve;
+
+/// What a process knows of its movable memory. Zero bytes are that of a process without any.
+#[derive(Debug)]
+pub(crate) struct Movable {
+    calls: Calls,
+    /// One of the values below.
+    gpus: AtomicU32,
+}
+
+/// The number of GPUs is not known.
+const UNKNOWN: u32 = 0;
+/// The process sees one GPU.
+const ONE: u32 = 1;
+/// It sees several.
+const SEVERAL: u32 = 2;
+
+/// Begins with the shares of a process.
+pub(crate) fn begin(shares: &Shares) {
+    calls::count(shares.all().iter().any(|share| share.moves_pages));
+}
+
+impl Movable {
+    /// Whether the process sees one GPU.
+    fn has_one_gpu(&self) -> bool {
+        if self.gpus.load(Ordering::Relaxed) == UNKNOWN {
+            let mut count = 0;
+            if !call::cuDeviceGetCount(Out::to(&mut count)).is_success() {
+                return false;
+            }
+            self.gpus.store(if count == 1 { ONE } else { SEVERAL }, Ordering::Relaxed);
+        }
+        self.gpus.load(Ordering::Relaxed) == ONE
+    }
+}
