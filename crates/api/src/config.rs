@@ -23,7 +23,9 @@ pub use resolve::{
     ConfigMismatch, DecodedConfig, DeviceType, decode_entries, device_nodes_for, for_request,
     for_share,
 };
-pub use share::{GpuShareConfig, OverflowPolicy, OverflowPolicyError, ShareClass, Strictness};
+pub use share::{
+    GpuShareConfig, OverflowPolicy, OverflowPolicyError, ShareClass, Strictness, SwapUnit,
+};
 
 /// Parses a Kubernetes quantity as whole bytes.
 pub type ParseBytes = fn(&str) -> Result<i128, String>;

@@ -206,6 +206,8 @@ pub const REASON_SWAPPABLE: &str = "Swappable";
 pub const REASON_USES_MANAGED_MEMORY: &str = "UsesManagedMemory";
 /// Reason of [`CONDITION_MEMORY_SWAP`] with status `False`: a process shares memory with others, by IPC or multicast.
 pub const REASON_SHARES_MEMORY: &str = "SharesMemory";
+/// Reason of [`CONDITION_MEMORY_SWAP`] with status `False`: a process sees several GPUs, and its guard moves memory of one only.
+pub const REASON_SEVERAL_GPUS: &str = "SeveralGpus";
 /// Reason of [`CONDITION_MEMORY_SWAP`] with status `False`, and of an event: the driver refused to move a process.
 pub const REASON_SWAP_FAILED: &str = "SwapFailed";
 /// Reason of [`CONDITION_MEMORY_SWAP`] with status `False`: the host has no memory left for it.

@@ -35,7 +35,7 @@ use tokio::sync::Notify;
 use crate::share::ActiveShare;
 use clients::Client;
 use memory::MemoryCommand;
-pub(crate) use memory::ProcessMemory;
+pub(crate) use memory::{PageMove, ProcessMemory, ProcessMove};
 
 /// A share as the arbiters know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -175,4 +175,4 @@ impl Drop for LeaseClient {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -6,7 +6,7 @@ pub(crate) mod mount;
 
 use std::path::PathBuf;
 
-use octavo_api::config::{OverflowPolicy, ShareClass, Strictness};
+use octavo_api::config::{OverflowPolicy, ShareClass, Strictness, SwapUnit};
 use octavo_api::names::{
     CONDITION_ENFORCED, CONDITION_MEMORY_SWAP, CONDITION_OVERFLOW, CONDITION_TIME_ENFORCED,
     REASON_SWAPPED_IN, REASON_SWAPPED_OUT, REASON_WATCHED,
@@ -46,6 +46,8 @@ pub struct ActiveShare {
     pub memory_request: u64,
     /// Guaranteed compute time in thousandths of a percent; 0 means no guarantee.
     pub compute_milli_percent: u32,
+    /// How memory beyond `memory_request` is moved to the host.
+    pub swap_unit: SwapUnit,
     /// Compute time that it never exceeds, in thousandths of a percent; `None` means no limit.
     pub compute_limit: Option<u32>,
     /// Shortest turn while other shares wait for it, in milliseconds; `None` is that of its class.

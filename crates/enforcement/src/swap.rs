@@ -4,6 +4,7 @@
 //! plan        whose processes are moved, and how much each share may have: pure
 //! mover       moves the processes of one share, each on a thread of its own
 //! checkpoint  the steps of the driver, by a program of their own
+//! pages       moves by the guards of a share, which leave the processes on the GPU
 //! host        whether the host, and the containers, have room
 //! record      which processes are on the host, in a file beside the share's folder
 //! ```
@@ -14,13 +15,14 @@
 mod checkpoint;
 mod host;
 mod mover;
+mod pages;
 pub(crate) mod plan;
 mod record;
 
 use std::path::PathBuf;
 
 pub(crate) use host::ContainerMemory;
-pub(crate) use mover::{MoveError, Moved, Mover, MovingShare};
+pub(crate) use mover::{MoveError, MoveSizes, Moved, Mover, MovingShare};
 pub(crate) use record::{forget, living, remove_record, swapped};
 
 /// How memory of shares is swapped.

@@ -1,6 +1,6 @@
 //! The record of a claim on GPUs.
 
-use octavo_api::config::{DeviceNodesConfig, OverflowPolicy, ShareClass, Strictness};
+use octavo_api::config::{DeviceNodesConfig, OverflowPolicy, ShareClass, Strictness, SwapUnit};
 use octavo_enforcement::backend::BackendKind;
 use octavo_gpu::mig::MigPlacement;
 use octavo_node::ClaimRef;
@@ -144,6 +144,9 @@ pub(crate) struct HeldTerms {
     /// Memory that the share may have while others leave it, in bytes. Absent: its own memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) memory_limit: Option<u64>,
+    /// What of the share is moved to the host when others need its memory.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) swap_unit: SwapUnit,
     /// Shortest turn on the GPU while other shares wait for it, in milliseconds. Absent: that of its class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) quantum_ms: Option<u32>,
@@ -253,6 +256,10 @@ impl HeldMig {
     pub(crate) fn placement(&self) -> MigPlacement {
         MigPlacement { start: self.start, size: self.size }
     }
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// For fields that are left out. Serde passes a reference.

@@ -1,6 +1,6 @@
 use std::fs;
 
-use octavo_api::config::{OverflowPolicy, ShareClass, Strictness};
+use octavo_api::config::{OverflowPolicy, ShareClass, Strictness, SwapUnit};
 use octavo_enforcement::backend::BackendKind;
 use octavo_node::ClaimRef;
 
@@ -93,6 +93,7 @@ fn a_share_that_something_holds_needs_the_third_version() {
         class: ShareClass::BestEffort,
         compute_limit: None,
         memory_limit: None,
+        swap_unit: SwapUnit::Processes,
         quantum_ms: None,
         is_exempt: false,
         generation: u64::MAX,
@@ -131,6 +132,7 @@ fn a_limit_of_time_needs_the_sixth_version_and_one_of_memory_the_seventh() {
         class: ShareClass::Normal,
         compute_limit: Some(50_000),
         memory_limit: None,
+        swap_unit: SwapUnit::Processes,
         quantum_ms: None,
         is_exempt: false,
         generation: 1,
@@ -145,9 +147,15 @@ fn a_limit_of_time_needs_the_sixth_version_and_one_of_memory_the_seventh() {
     let text = encode(&held);
     assert!(text.starts_with("{\"version\":7,"), "{text}");
     assert!(text.contains("\"memoryLimit\":42949672960"), "{text}");
+    assert!(!text.contains("swapUnit"), "an older agent reads it: {text}");
+    assert_eq!(decode(text.as_bytes(), "u"), Ok(held.clone()));
+    held.devices[0].terms.as_mut().expect("has some").swap_unit = SwapUnit::Pages;
+    let text = encode(&held);
+    assert!(text.contains("\"swapUnit\":\"Pages\""), "{text}");
     assert_eq!(decode(text.as_bytes(), "u"), Ok(held.clone()));
     let terms = held.devices[0].terms.as_mut().expect("has some");
     (terms.memory_limit, terms.quantum_ms) = (None, Some(5));
+    terms.swap_unit = SwapUnit::Processes;
     let text = encode(&held);
     assert!(text.starts_with("{\"version\":7,") && text.contains("\"quantumMs\":5"), "{text}");
     assert_eq!(decode(text.as_bytes(), "u"), Ok(held.clone()));

@@ -78,6 +78,7 @@ impl Inner {
                 folder,
                 memory_bytes: held.memory_limit().unwrap_or(share.memory_bytes),
                 memory_request: share.memory_bytes,
+                swap_unit: terms.map(|terms| terms.swap_unit).unwrap_or_default(),
                 compute_milli_percent: share.compute_milli_percent,
                 overflow: terms.map(|terms| terms.overflow).unwrap_or_default().max(min_overflow),
                 strictness: terms.map(|terms| terms.strictness).unwrap_or_default(),

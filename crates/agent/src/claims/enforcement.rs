@@ -5,7 +5,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, PoisonError};
 
 use octavo_api::Refusal;
-use octavo_api::config::{GpuShareConfig, OverflowPolicy};
+use octavo_api::config::{GpuShareConfig, OverflowPolicy, SwapUnit};
 use octavo_enforcement::backend::{self, Backend, BackendKind, MemoryEnforcement};
 use octavo_enforcement::share::{generation, share_folder};
 
@@ -144,6 +144,7 @@ impl Inner {
             if is_exempt {
                 // Nothing would give them an effect.
                 (terms.memory_limit, terms.quantum_ms) = (None, None);
+                terms.swap_unit = SwapUnit::default();
             }
         }
         let has_leases = options.has_leases && kind == BackendKind::Guard;
@@ -224,6 +225,7 @@ pub(super) fn undecided(config: GpuShareConfig) -> HeldTerms {
         class: config.class.unwrap_or_default(),
         compute_limit: config.compute_limit.map(|limit| limit.0),
         memory_limit: None,
+        swap_unit: config.swap_unit.unwrap_or_default(),
         quantum_ms: None,
         is_exempt: false,
         generation: 0,

@@ -4,7 +4,7 @@ mod amounts;
 mod sharing;
 
 use octavo_api::config::{
-    ConfigMismatch, DeviceNodesConfig, DeviceType, GpuShareConfig, decode_entries,
+    ConfigMismatch, DeviceNodesConfig, DeviceType, GpuShareConfig, SwapUnit, decode_entries,
     device_nodes_for, for_share,
 };
 use octavo_api::{Refusal, names};
@@ -95,6 +95,9 @@ fn share_terms(
         }
         _ => None,
     };
+    if config.swap_unit == Some(SwapUnit::Pages) && memory_limit.is_none() {
+        return Err("it has swapUnit: Pages, and no memoryLimit above the memory that it asks for");
+    }
     Ok(HeldTerms { memory_limit, ..undecided(config) })
 }
 

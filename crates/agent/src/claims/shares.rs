@@ -33,6 +33,7 @@ pub(super) fn write(
             guarded: part.held.terms.map(|terms| GuardedShare {
                 generation: terms.generation,
                 strictness: terms.strictness,
+                swap_unit: terms.swap_unit,
             }),
         };
         is_written |= share::write(paths, &limited)?;

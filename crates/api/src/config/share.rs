@@ -21,6 +21,8 @@ pub struct GpuShareConfig {
     pub compute_limit: Option<ComputePart>,
     /// Memory that the share may have while others leave it, in bytes. Default: its request.
     pub memory_limit: Option<u64>,
+    /// How memory above the request is moved to the host.
+    pub swap_unit: Option<SwapUnit>,
 }
 
 /// Action on containers for which the driver counts more memory than the share. A later one protects the GPU's other
@@ -77,6 +79,7 @@ impl GpuShareConfig {
             class: self.class.or(other.class),
             compute_limit: self.compute_limit.or(other.compute_limit),
             memory_limit: self.memory_limit.or(other.memory_limit),
+            swap_unit: self.swap_unit.or(other.swap_unit),
         }
     }
 }
@@ -103,6 +106,16 @@ pub enum ShareClass {
     BestEffort,
 }
 
+/// What of a share is moved to the host when others need its memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SwapUnit {
+    /// Its processes with all their GPU memory, by the driver's checkpoints.
+    #[default]
+    Processes,
+    /// The plain memory of its processes, by the guard, while their contexts stay on the GPU.
+    Pages,
+}
+
 /// Reads the fields of a `GpuShareConfig`.
 pub(super) fn decode(
     fields: &mut Fields<'_>,
@@ -115,6 +128,7 @@ pub(super) fn decode(
         ("Normal", ShareClass::Normal),
         ("BestEffort", ShareClass::BestEffort),
     ];
+    let units = [("Processes", SwapUnit::Processes), ("Pages", SwapUnit::Pages)];
     let limit = fields.text("computeLimit")?.map(str::parse::<ComputePart>).transpose();
     let compute_limit = limit.map_err(|error| fields.error("computeLimit", error.to_string()))?;
     if compute_limit == Some(ComputePart(0)) {
@@ -128,6 +142,7 @@ pub(super) fn decode(
         class: fields.word("class", &classes)?,
         compute_limit,
         memory_limit,
+        swap_unit: fields.word("swapUnit", &units)?,
     })
 }
 

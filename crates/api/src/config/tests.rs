@@ -3,7 +3,8 @@ use serde_json::{Value, json};
 use super::{
     ComputePart, ConfigEntry, ConfigSource, DecodedConfig, DeviceNodesConfig, DeviceType,
     GpuConfig, GpuShareConfig, MpsConfig, OpaqueConfig, OverflowPolicy, ShareClass, Sharing,
-    Strictness, TimeSlice, decode, decode_entries, device_nodes_for, for_request, for_share,
+    Strictness, SwapUnit, TimeSlice, decode, decode_entries, device_nodes_for, for_request,
+    for_share,
 };
 
 /// A reader of bytes that is enough for these tests.
@@ -262,7 +263,7 @@ fn a_share_s_config_has_defaults_and_every_word() {
     assert_eq!(decoded(json!({})), OpaqueConfig::GpuShare(GpuShareConfig::default()));
     let full = json!({
         "overflowPolicy": "Freeze", "strictness": "Strict", "class": "BestEffort", "computeLimit": "12.5%",
-        "memoryLimit": "40Gi",
+        "memoryLimit": "40Gi", "swapUnit": "Pages",
     });
     let expected = GpuShareConfig {
         overflow_policy: Some(OverflowPolicy::Freeze),
@@ -270,6 +271,7 @@ fn a_share_s_config_has_defaults_and_every_word() {
         class: Some(ShareClass::BestEffort),
         compute_limit: Some(ComputePart(12_500)),
         memory_limit: Some(40 << 30),
+        swap_unit: Some(SwapUnit::Pages),
     };
     assert_eq!(decoded(full), OpaqueConfig::GpuShare(expected));
     for policy in OverflowPolicy::ALL {
@@ -289,6 +291,7 @@ fn a_share_s_config_says_what_is_allowed() {
     refused(json!({"computeLimit": "130%"}), "computeLimit", "a percentage up to 100");
     refused(json!({"computeLimit": "0%"}), "computeLimit", "would ever launch");
     refused(json!({"computeLimit": 50}), "computeLimit", "text is expected");
+    refused(json!({"swapUnit": "Allocations"}), "swapUnit", "Processes, Pages");
     refused(json!({"memoryLimit": "much"}), "memoryLimit", "much");
     refused(json!({"memoryLimit": "0"}), "memoryLimit", "no amount of memory");
     refused(json!({"memoryLimit": true}), "memoryLimit", "a quantity is expected");

@@ -331,6 +331,12 @@ pub(super) const PREPARED: &[Reason] = &[
     ),
     row("Prepared", READY, "The MIG instance is ready for the containers.", ""),
     row(
+        "SeveralGpus",
+        NOT_SWAPPABLE,
+        "A process of the share sees several GPUs. With `swapUnit: Pages` its memory is moved only if it sees one.",
+        "Give each process one GPU, or set `swapUnit: Processes`.",
+    ),
+    row(
         "SharesMemory",
         NOT_SWAPPABLE,
         "A process of the share shares GPU memory with others, by IPC or multicast. The driver does not move it.",

@@ -4,10 +4,10 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
 use octavo_arbiter::{Lease, MILLISECOND};
-use octavo_guard_abi::lease_page::Work;
+use octavo_guard_abi::lease_page::{CAN_MOVE, TO_HOST, Work};
 use octavo_lease_page::SharedPage;
 
-use super::memory::ProcessMemory;
+use super::memory::{MoveTicket, ProcessMemory, ProcessMove};
 
 /// How long a page says that a lease is needed, after it was last looked at, in milliseconds. A thread that waits opens it
 /// itself then, if the agent is gone.
@@ -37,6 +37,8 @@ pub(super) struct Client {
     completed: u64,
     /// Number of its last request for memory that was looked at.
     seen_request: u32,
+    /// The last move of its memory that it was asked for, and the word that asks.
+    asked_move: Option<(MoveTicket, u32)>,
 }
 
 impl Client {
@@ -57,6 +59,7 @@ impl Client {
             freed_until: None,
             completed: 0,
             seen_request: 0,
+            asked_move: None,
         };
         client.renew();
         client
@@ -98,6 +101,33 @@ impl Client {
                 || has_ended_some
                 || self.lease == Lease::Free,
             unmovable: page.unmovable.load(Ordering::Relaxed),
+            can_move: page.can_move.load(Ordering::Relaxed),
+            movable: page.movable_bytes.load(Ordering::Relaxed),
+            moved: page.moved_bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Asks the guard for a move of its memory, unless it was asked for this one already. Returns how far it is.
+    pub(super) fn ask_move(&mut self, ticket: MoveTicket, to_host: bool) -> ProcessMove {
+        let page = self.page.words();
+        let last = self.asked_move;
+        let word = match last {
+            Some((asked, word)) if asked == ticket => word,
+            _ => {
+                let number = last.map_or(0, |(_, word)| word & !TO_HOST).wrapping_add(2);
+                let word = number | if to_host { TO_HOST } else { 0 };
+                page.move_asked.store(word, Ordering::Release);
+                self.asked_move = Some((ticket, word));
+                word
+            }
+        };
+        let is_done = page.move_done.load(Ordering::Acquire) == word;
+        ProcessMove {
+            pid: self.pid,
+            can_move: page.can_move.load(Ordering::Relaxed) == CAN_MOVE,
+            is_done,
+            status: page.move_status.load(Ordering::Relaxed),
+            moved: page.moved_bytes.load(Ordering::Relaxed),
         }
     }
 

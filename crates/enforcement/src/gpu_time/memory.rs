@@ -2,6 +2,7 @@
 //! ([`crate::swap`]).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Sender};
 
 use octavo_arbiter::Lease;
@@ -28,6 +29,50 @@ pub(crate) struct ProcessMemory {
     pub(crate) is_active: bool,
     /// Flags of [`octavo_guard_abi::lease_page`].
     pub(crate) unmovable: u32,
+    /// Whether its guard moves memory: a value of [`octavo_guard_abi::lease_page`].
+    pub(crate) can_move: u32,
+    /// Bytes on the GPU that its guard can move.
+    pub(crate) movable: u64,
+    /// Bytes that its guard has moved to the host.
+    pub(crate) moved: u64,
+}
+
+/// Names a move of a share's memory by its guards.
+pub(super) type MoveTicket = u64;
+
+/// How far a process is with a move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ProcessMove {
+    /// Its pid.
+    pub(crate) pid: u32,
+    /// Whether its guard moves memory. One that does not say so may be older, or have begun just now.
+    pub(crate) can_move: bool,
+    /// Whether its guard has ended the move.
+    pub(crate) is_done: bool,
+    /// How the move ended: a value of [`octavo_guard_abi::lease_page`].
+    pub(crate) status: u32,
+    /// Bytes that are on the host.
+    pub(crate) moved: u64,
+}
+
+/// A move of a share's memory by its guards, which are asked as they connect.
+#[derive(Debug)]
+pub(crate) struct PageMove<'a> {
+    gpu_time: &'a GpuTime,
+    share: &'a str,
+    ticket: MoveTicket,
+    to_host: bool,
+}
+
+impl PageMove<'_> {
+    /// Asks the guards that have not been asked yet. Returns how far each process is.
+    pub(crate) fn ask(&self) -> Vec<ProcessMove> {
+        let (sender, receiver) = mpsc::channel();
+        let share = self.share.to_owned();
+        let command = MemoryCommand::Move(share, self.ticket, self.to_host, sender);
+        self.gpu_time.send(Command::Memory(command));
+        receiver.recv().unwrap_or_default()
+    }
 }
 
 /// What the thread is asked to do.
@@ -38,6 +83,8 @@ pub(super) enum MemoryCommand {
     IsRunning(String, Sender<bool>),
     /// Whether a share's calls wait for its memory.
     Suspend(String, bool),
+    /// The guards of a share move its memory, to the host or not.
+    Move(String, MoveTicket, bool, Sender<Vec<ProcessMove>>),
     /// Threads of a share that wait for memory try again.
     Answer(String),
     /// The GPUs on which it matters who works.
@@ -101,6 +148,11 @@ impl Gpus {
                     self.look(id, now);
                 }
             }
+            MemoryCommand::Move(share, ticket, to_host, sender) => {
+                let own = self.clients.values_mut().filter(|client| client.share == share);
+                // The asker may have gone.
+                let _ = sender.send(own.map(|client| client.ask_move(ticket, to_host)).collect());
+            }
             MemoryCommand::Answer(share) => {
                 let of_share = self.clients.values().filter(|client| client.share == share);
                 of_share.for_each(super::clients::Client::answer);
@@ -144,6 +196,12 @@ impl GpuTime {
     /// Lets calls of a share wait while its memory is not on the GPU, or lets them go on.
     pub(crate) fn suspend(&self, share: &str, is_suspended: bool) {
         self.send(Command::Memory(MemoryCommand::Suspend(share.to_owned(), is_suspended)));
+    }
+
+    /// A move of a share's memory by its guards, to the host or back. It begins when they are asked.
+    pub(crate) fn page_move<'a>(&'a self, share: &'a str, to_host: bool) -> PageMove<'a> {
+        let ticket = self.last_id.fetch_add(1, Ordering::Relaxed);
+        PageMove { gpu_time: self, share, ticket, to_host }
     }
 
     /// Lets threads of a share that wait for memory try again.

@@ -16,14 +16,14 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use super::{GpuTime, LeaseClient, TimedShare};
 
 /// A process of a share, as the agent sees it.
-struct Guard {
+pub(crate) struct Guard {
     page: OwnedFd,
     doorbell: Option<UnixStream>,
     launched: u64,
     joined: Option<LeaseClient>,
 }
 
-fn share(name: &str, gpu: &str, percent: u32) -> TimedShare {
+pub(crate) fn share(name: &str, gpu: &str, percent: u32) -> TimedShare {
     let request = ComputePart(percent * 1_000);
     let terms = Terms { request, limit: None, class: ShareClass::Normal, quantum: None };
     TimedShare { name: name.to_owned(), gpu: gpu.to_owned(), terms, claim: None }
@@ -34,13 +34,13 @@ fn member(name: &str, gpu: &str, claim: &str) -> TimedShare {
     TimedShare { claim: Some(claim.to_owned()), ..share(name, gpu, 50) }
 }
 
-fn start(shares: Vec<TimedShare>) -> Arc<GpuTime> {
+pub(crate) fn start(shares: Vec<TimedShare>) -> Arc<GpuTime> {
     let gpu_time = GpuTime::start().unwrap();
     gpu_time.set_shares(shares);
     gpu_time
 }
 
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !is_so() {
         assert!(Instant::now() < deadline, "{what}");
@@ -65,21 +65,25 @@ impl Guard {
         Self { page, doorbell: Some(doorbell.into()), launched: 0, joined: Some(joined) }
     }
 
-    fn of_this_process(gpu_time: &Arc<GpuTime>, share: &str) -> Self {
+    pub(crate) fn of_this_process(gpu_time: &Arc<GpuTime>, share: &str) -> Self {
         Self::join(gpu_time, share, std::process::id())
     }
 
-    fn lease(&self) -> Lease {
+    pub(crate) fn word(&self, offset: usize) -> u32 {
         let mut word = [0; 4];
-        rustix::io::pread(&self.page, &mut word, offset_of!(LeasePage, lease) as u64).unwrap();
-        LeaseWord(u32::from_ne_bytes(word)).lease()
+        rustix::io::pread(&self.page, &mut word, offset as u64).unwrap();
+        u32::from_ne_bytes(word)
+    }
+
+    fn lease(&self) -> Lease {
+        LeaseWord(self.word(offset_of!(LeasePage, lease))).lease()
     }
 
     fn may_launch(&self) -> bool {
         self.lease() != Lease::None
     }
 
-    fn write(&self, bytes: &[u8], offset: usize) {
+    pub(crate) fn write(&self, bytes: &[u8], offset: usize) {
         assert_eq!(rustix::io::pwrite(&self.page, bytes, offset as u64), Ok(bytes.len()));
     }
 

@@ -11,9 +11,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use octavo_api::config::Strictness;
+use octavo_api::config::{Strictness, SwapUnit};
 use octavo_api::names::SHARES_FOLDER;
-use octavo_guard_abi::limits::{STRICT, Terms};
+use octavo_guard_abi::limits::{PAGES, STRICT, Terms};
 use octavo_guard_abi::uuid;
 use octavo_node::files::{StorageError, write_atomically};
 use octavo_node::{ClaimRef, NodePaths, failpoint};
@@ -64,6 +64,8 @@ pub struct GuardedShare {
     pub generation: u64,
     /// Action on driver functions unknown to the guard.
     pub strictness: Strictness,
+    /// How memory beyond the request is moved to the host.
+    pub swap_unit: SwapUnit,
 }
 
 /// The limits of a share in `limits.json`.
@@ -173,8 +175,17 @@ fn terms(share: &LimitedShare<'_>, guarded: &GuardedShare) -> Terms {
         memory_bytes: share.memory_bytes,
         context_bytes: CONTEXT_BYTES,
         compute_milli_percent: share.compute_milli_percent,
-        flags: if guarded.strictness == Strictness::Strict { STRICT } else { 0 },
+        flags: flags(share, guarded),
     }
+}
+
+fn flags(share: &LimitedShare<'_>, guarded: &GuardedShare) -> u32 {
+    let is_elastic = share.memory_request < share.memory_bytes;
+    let all = [
+        (STRICT, guarded.strictness == Strictness::Strict),
+        (PAGES, is_elastic && guarded.swap_unit == SwapUnit::Pages),
+    ];
+    all.into_iter().filter(|(_, is_set)| *is_set).fold(0, |flags, (flag, _)| flags | flag)
 }
 
 /// The folder of all shares on the host.

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
-use octavo_api::config::{ComputePart, OverflowPolicy, ShareClass, Strictness};
+use octavo_api::config::{ComputePart, OverflowPolicy, ShareClass, Strictness, SwapUnit};
 use octavo_dra::Quantity;
 use octavo_guard_abi::uuid;
 use octavo_node::ClaimRef;
@@ -159,6 +159,7 @@ impl ShareRequest {
             folder: self.folder.clone(),
             memory_bytes: self.memory_limit,
             memory_request: self.memory,
+            swap_unit: SwapUnit::default(),
             compute_milli_percent: self.compute,
             compute_limit: self.compute_limit,
             quantum_ms: None,

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
+use octavo_api::config::SwapUnit;
 use octavo_cdi::{ContainerEdits, DriverFiles};
 use octavo_gpu::Inventory;
 use octavo_gpu::nvml::{Nvml, find_library};
@@ -99,6 +100,7 @@ impl StandaloneShare {
             guarded: Some(GuardedShare {
                 generation: request.generation,
                 strictness: request.strictness(),
+                swap_unit: SwapUnit::default(),
             }),
         };
         share::write(&paths, &limited)?;

@@ -9,14 +9,15 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use octavo_api::config::SwapUnit;
 use octavo_node::failpoint;
 use octavo_node::files::StorageError;
 use octavo_process_checkpoint::CheckpointError;
 
-use super::SwapSettings;
 use super::checkpoint::{Checkpoints, Direction, StepError};
 use super::host::{ContainerMemory, HostMemory, missing_room};
 use super::record::{Record, lock_path, remove_record};
+use super::{SwapSettings, pages};
 use crate::gpu_time::GpuTime;
 use crate::process::Process;
 use crate::process::proc::Proc;
@@ -34,6 +35,19 @@ pub(crate) struct MovingShare {
     pub(crate) name: String,
     /// Its folder on the host.
     pub(crate) folder: PathBuf,
+    /// What of it is moved.
+    pub(crate) unit: SwapUnit,
+}
+
+/// Sizes of a move to the host, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MoveSizes {
+    /// What the share has on the GPU and leaves it.
+    pub(crate) bytes: u64,
+    /// What stays there.
+    pub(crate) rest: u64,
+    /// What is in use on the host for other shares.
+    pub(crate) taken: u64,
 }
 
 /// The end of a move.
@@ -121,19 +135,19 @@ impl Mover {
         self.receiver.try_iter().collect()
     }
 
-    /// Begins to move the processes of a share to the host. They have `bytes` of the GPU; `taken` bytes of the host are in use for other
-    /// shares.
+    /// Begins to move memory of a share's processes to the host.
     pub(crate) fn out(
         &self,
         share: MovingShare,
         mut processes: Vec<Process>,
         containers: Vec<ContainerMemory>,
-        (bytes, taken): (u64, u64),
+        sizes: MoveSizes,
     ) {
         // Parents first.
         processes.sort_by_key(|process| (process.start_time, process.pid));
         let (checkpoints, gpu_time) = (self.checkpoints.clone(), Arc::clone(&self.gpu_time));
         let (budget, is_ended) = (self.host_bytes, Arc::clone(&self.is_ended));
+        let MoveSizes { bytes, rest, taken } = sizes;
         self.begin(share, true, move |share| {
             drain(&gpu_time, &share.name, &is_ended)?;
             if let Some(why) = missing_room(bytes, taken, budget, HostMemory::read(), &containers) {
@@ -143,20 +157,26 @@ impl Mover {
             if is_ended.load(Ordering::Relaxed) {
                 return Err(MoveError::Busy);
             }
-            let record =
-                Record { processes: processes.iter().map(|it| (*it).into()).collect(), bytes };
-            record.write(&share.folder)?;
+            let recorded = processes.iter().map(|it| (*it).into()).collect();
+            Record { processes: recorded, bytes, rest }.write(&share.folder)?;
             failpoint::hit("swap.recorded");
-            move_out(&checkpoints, &processes, &share.folder)
+            match share.unit {
+                SwapUnit::Processes => move_out(&checkpoints, &processes, &share.folder),
+                SwapUnit::Pages => pages::move_out(&gpu_time, &share.name, &share.folder),
+            }
         });
     }
 
     /// Begins to move a share back.
     pub(crate) fn back(&self, share: MovingShare) {
         let (checkpoints, proc) = (self.checkpoints.clone(), self.proc.clone());
+        let gpu_time = Arc::clone(&self.gpu_time);
         self.begin(share, false, move |share| {
             let _lock = lock(&share.folder)?;
-            move_back(&checkpoints, &proc, &share.folder)
+            match share.unit {
+                SwapUnit::Processes => move_back(&checkpoints, &proc, &share.folder),
+                SwapUnit::Pages => pages::move_back(&gpu_time, &share.name, &proc, &share.folder),
+            }
         });
     }
 

@@ -11,7 +11,8 @@
 //!   resident --victim--> leaving --its memory is free--> out --wanted, and there is room--> returning --> resident
 //! ```
 //!
-//! A *victim* is an elastic share with more than its request. Its processes are moved as a whole. For a share within its
+//! A *victim* is an elastic share with more than its request. Its processes are moved as a whole, or but for a rest that
+//! stays on the GPU. For a share within its
 //! request any victim is taken. For one above it only victims that are idle, or, if that share is out itself, those that
 //! have been resident for a turn. So a share within its request is never moved, and shares that do not fit together take
 //! turns.
@@ -54,6 +55,8 @@ pub(crate) struct ShareMemory {
     pub(crate) is_active: bool,
     /// Whether its memory cannot be moved.
     pub(crate) is_unmovable: bool,
+    /// How much of it leaves the GPU in a move; `None` if all of it does.
+    pub(crate) movable: Option<u64>,
 }
 
 impl ShareMemory {
@@ -64,6 +67,21 @@ impl ShareMemory {
     /// What it takes of the GPU now, at least.
     fn present(&self) -> u64 {
         self.used.max(self.driver.unwrap_or(0))
+    }
+
+    /// What leaves the GPU in a move.
+    fn leaving(&self) -> u64 {
+        self.movable.unwrap_or(u64::MAX).min(self.present())
+    }
+
+    /// What stays there.
+    fn rest(&self) -> u64 {
+        self.present() - self.leaving()
+    }
+
+    /// Whether something leaves the GPU if its processes are moved.
+    fn is_movable(&self) -> bool {
+        !self.is_unmovable && self.processes > 0 && self.leaving() > 0
     }
 }
 
@@ -89,12 +107,24 @@ pub(crate) enum Move {
 enum Place {
     /// On the GPU, since.
     Resident(Duration),
-    /// On its way to the host.
-    Leaving { bytes: u64 },
+    /// On its way to the host, but for a rest that stays on the GPU.
+    Leaving { bytes: u64, rest: u64 },
     /// On the host, since. The driver's count shows when its memory is free.
-    Out { bytes: u64, since: Duration },
+    Out { bytes: u64, rest: u64, since: Duration },
     /// On its way back.
-    Returning { bytes: u64 },
+    Returning { bytes: u64, rest: u64 },
+}
+
+impl Place {
+    /// Bytes on the host, or on their way, and those that stay on the GPU. `None` if the share is resident.
+    fn parts(self) -> Option<(u64, u64)> {
+        match self {
+            Self::Resident(_) => None,
+            Self::Leaving { bytes, rest }
+            | Self::Out { bytes, rest, .. }
+            | Self::Returning { bytes, rest } => Some((bytes, rest)),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -126,9 +156,9 @@ impl GpuMemory {
         Self { settings, accounts: BTreeMap::new(), is_short: false }
     }
 
-    /// Notes that a share's memory is on the host, as an earlier agent left it.
-    pub(crate) fn adopt_out(&mut self, share: &str, bytes: u64, now: Duration) {
-        let place = Place::Out { bytes, since: now };
+    /// Notes that a share's memory is on the host, as an earlier agent left it: so many bytes, and those that stay on the GPU.
+    pub(crate) fn adopt_out(&mut self, share: &str, (bytes, rest): (u64, u64), now: Duration) {
+        let place = Place::Out { bytes, rest, since: now };
         let account = Account {
             granted: 0,
             given_at: now,
@@ -148,12 +178,12 @@ impl GpuMemory {
 
     /// Bytes of a share that are on the host, or on their way.
     pub(crate) fn swapped(&self, share: &str) -> u64 {
-        match self.accounts.get(share).map(|account| account.place) {
-            Some(
-                Place::Leaving { bytes } | Place::Out { bytes, .. } | Place::Returning { bytes },
-            ) => bytes,
-            _ => 0,
-        }
+        self.parts(share).map_or(0, |(bytes, _)| bytes)
+    }
+
+    /// Bytes of a share on the host, or on their way, and those that stay on the GPU meanwhile. `None` if it is resident.
+    pub(crate) fn parts(&self, share: &str) -> Option<(u64, u64)> {
+        self.accounts.get(share)?.place.parts()
     }
 
     /// Whether a share's processes must not use the GPU.
@@ -216,7 +246,7 @@ impl GpuMemory {
                 }
                 // It may be that others of them rest, or are on their way back.
                 Victims::None
-                    if want.rank == Rank::Within && self.has_hope(usable, want, shares) => {}
+                    if want.rank == Rank::Within && self.has_hope(now, usable, want, shares) => {}
                 Victims::None if want.is_out => {}
                 Victims::None => grants.answer(&want.share),
             }
@@ -251,9 +281,9 @@ impl GpuMemory {
     pub(crate) fn left(&mut self, share: &str, now: Duration, is_moved: bool) {
         let rests_until = now + self.settings.retry_after;
         let Some(account) = self.accounts.get_mut(share) else { return };
-        if let Place::Leaving { bytes } = account.place {
+        if let Place::Leaving { bytes, rest } = account.place {
             if is_moved {
-                account.place = Place::Out { bytes, since: now };
+                account.place = Place::Out { bytes, rest, since: now };
                 account.granted = 0;
             } else {
                 account.place = Place::Resident(now);
@@ -266,12 +296,12 @@ impl GpuMemory {
     pub(crate) fn returned(&mut self, share: &str, now: Duration, is_back: bool) {
         let rests_until = now + self.settings.retry_after;
         let Some(account) = self.accounts.get_mut(share) else { return };
-        if let Place::Returning { bytes } = account.place {
+        if let Place::Returning { bytes, rest } = account.place {
             account.active_at = now;
             if is_back {
                 account.place = Place::Resident(now);
             } else {
-                account.place = Place::Out { bytes, since: now };
+                account.place = Place::Out { bytes, rest, since: now };
                 account.rests_until = rests_until;
             }
         }
@@ -337,8 +367,10 @@ impl GpuMemory {
         match account.place {
             Place::Resident(_) | Place::Leaving { .. } => account.granted.max(on_gpu),
             // What the driver still counts is not free, and what it does not tell is not either.
-            Place::Out { bytes, .. } => share.driver.unwrap_or(bytes),
-            Place::Returning { bytes } => bytes.max(account.granted).max(on_gpu),
+            Place::Out { bytes, rest, .. } => share.driver.unwrap_or(bytes.saturating_add(rest)),
+            Place::Returning { bytes, rest } => {
+                bytes.saturating_add(rest).max(account.granted).max(on_gpu)
+            }
         }
     }
 
@@ -404,9 +436,9 @@ impl GpuMemory {
             return 0;
         };
         account.given_at = now;
-        if let Place::Out { bytes, .. } = account.place {
-            account.place = Place::Returning { bytes };
-            account.granted = grants.grant(&want.share, bytes);
+        if let Place::Out { bytes, rest, .. } = account.place {
+            account.place = Place::Returning { bytes, rest };
+            account.granted = grants.grant(&want.share, bytes.saturating_add(rest));
             moves.push(Move::In(want.share.clone()));
             return bytes.min(free);
         }

@@ -20,6 +20,9 @@ pub(super) struct Record {
     pub(super) processes: Vec<RecordedProcess>,
     /// Memory of the GPU that they had, in bytes.
     pub(super) bytes: u64,
+    /// Memory that stays on the GPU, in bytes.
+    #[serde(default)]
+    pub(super) rest: u64,
 }
 
 /// A process. A number alone may be that of another one by now.
@@ -91,9 +94,9 @@ pub(crate) fn living(folder: &Path, proc: &Proc) -> usize {
     processes.into_iter().filter(|process| process.is_there(proc)).count()
 }
 
-/// Bytes of a share that an earlier agent left on the host.
-pub(crate) fn swapped(folder: &Path) -> Option<u64> {
-    Record::read(folder).map(|record| record.bytes)
+/// Bytes of a share that an earlier agent left on the host, and that stay on the GPU.
+pub(crate) fn swapped(folder: &Path) -> Option<(u64, u64)> {
+    Record::read(folder).map(|record| (record.bytes, record.rest))
 }
 
 fn path(folder: &Path) -> PathBuf {
@@ -115,9 +118,9 @@ mod tests {
         let folder = temp.path().join("uid_share");
         assert_eq!((Record::read(&folder), swapped(&folder)), (None, None));
         let process = RecordedProcess { pid: 7, start_time: 9 };
-        let record = Record { processes: vec![process], bytes: 5 };
+        let record = Record { processes: vec![process], bytes: 5, rest: 2 };
         record.write(&folder).unwrap();
-        assert_eq!((Record::read(&folder), swapped(&folder)), (Some(record), Some(5)));
+        assert_eq!((Record::read(&folder), swapped(&folder)), (Some(record), Some((5, 2))));
         remove_record(&folder).unwrap();
         remove_record(&folder).unwrap();
         assert_eq!(swapped(&folder), None);

@@ -12,7 +12,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use octavo_guard_abi::lease_page::{MANAGED, SHARED};
+use octavo_api::config::SwapUnit;
+use octavo_guard_abi::lease_page::{CAN_MOVE, CANNOT_MOVE, MANAGED, SHARED};
 use octavo_process_checkpoint::CheckpointError;
 
 use super::guards::state_file::StateBuffer;
@@ -27,7 +28,8 @@ use crate::process::freezer::Freezer;
 use crate::process::proc::Proc;
 use crate::swap::plan::{GpuMemory, Grants, Move, PlanSettings, ShareMemory};
 use crate::swap::{
-    ContainerMemory, MoveError, Moved, Mover, MovingShare, living, remove_record, swapped,
+    ContainerMemory, MoveError, MoveSizes, Moved, Mover, MovingShare, living, remove_record,
+    swapped,
 };
 
 /// The memory of the node's shares.
@@ -148,8 +150,8 @@ impl Swapping {
         if gpus.is_empty() {
             return;
         }
-        self.adopt(at, context);
         let pages = self.gpu_time.memory();
+        self.adopt(at, &pages, context);
         let mut observed = BTreeSet::new();
         for gpu in gpus {
             // A GPU whose size is not known keeps what its shares may have.
@@ -176,19 +178,44 @@ impl Swapping {
         self.report(&pages, context);
     }
 
-    /// Takes over what an earlier agent left on the host.
-    fn adopt(&mut self, at: Duration, context: &SwapContext<'_>) {
+    /// Takes over what an earlier agent left on the host: by its record, or as the guards show.
+    fn adopt(
+        &mut self,
+        at: Duration,
+        pages: &BTreeMap<String, Vec<ProcessMemory>>,
+        context: &SwapContext<'_>,
+    ) {
         for (name, share) in elastic(context.shares) {
-            if self.states.contains_key(name) {
-                continue;
+            let left = if self.states.contains_key(name) {
+                self.shown_out(name, share, pages.get(name))
+            } else {
+                self.states.insert(name.clone(), SwapState::Swappable);
+                swapped(&share.share.folder)
+            };
+            let Some(left) = left else { continue };
+            if self.suspended.insert(name.clone()) {
+                self.gpu_time.suspend(name, true);
             }
-            self.states.insert(name.clone(), SwapState::Swappable);
-            if let Some(bytes) = swapped(&share.share.folder) {
-                self.suspend(name, true);
-                let gpu = share.share.gpu_uuid.clone();
-                self.gpus.entry(gpu).or_insert_with(new_plan).adopt_out(name, bytes, at);
-            }
+            let gpu = share.share.gpu_uuid.clone();
+            self.gpus.entry(gpu).or_insert_with(new_plan).adopt_out(name, left, at);
         }
+    }
+
+    /// What the guards of a share show on the host although the plan has it on the GPU: bytes there, and those that stay on the GPU.
+    fn shown_out(
+        &self,
+        name: &str,
+        share: &MonitoredShare,
+        pages: Option<&Vec<ProcessMemory>>,
+    ) -> Option<(u64, u64)> {
+        let plan = self.gpus.get(&share.share.gpu_uuid);
+        let is_known = plan.is_some_and(|plan| plan.is_suspended(name));
+        if is_known || self.moving.contains(name) || share.share.swap_unit != SwapUnit::Pages {
+            return None;
+        }
+        let moved = pages.into_iter().flatten().map(|page| page.moved);
+        let moved = moved.fold(0, u64::saturating_add);
+        (moved > 0).then(|| (moved, share.driver_bytes().unwrap_or(0)))
     }
 
     fn begin(
@@ -199,18 +226,27 @@ impl Swapping {
     ) {
         let (Move::Out(name, _) | Move::In(name)) = planned;
         let Some(share) = context.shares.get(name) else { return };
-        let moving = MovingShare { name: name.clone(), folder: share.share.folder.clone() };
+        let moving = MovingShare {
+            name: name.clone(),
+            folder: share.share.folder.clone(),
+            unit: share.share.swap_unit,
+        };
         self.moving.insert(name.clone());
         let Move::Out(name, bytes) = planned else {
             self.mover.back(moving);
             return;
         };
         self.suspend(name, true);
-        let connected = pages.get(name).into_iter().flatten().filter_map(|page| {
+        let by_pages = share.share.swap_unit == SwapUnit::Pages;
+        let meant = pages.get(name).into_iter().flatten();
+        // Guards move their own memory alone.
+        let meant = meant.filter(|page| !by_pages || page.can_move == CAN_MOVE);
+        let others = share.processes().filter(|_| !by_pages);
+        let connected = meant.filter_map(|page| {
             let start_time = context.proc.stat(page.pid).ok()?.start_time;
             Some(Process { pid: page.pid, start_time })
         });
-        let processes: BTreeSet<_> = connected.chain(share.processes()).collect();
+        let processes: BTreeSet<_> = connected.chain(others).collect();
         let containers = processes.iter().filter_map(|process| {
             let cgroups = context.identities.cgroups(*process)?;
             let control = context.freezer.control(process.pid, &cgroups)?;
@@ -218,7 +254,10 @@ impl Swapping {
         });
         let containers = containers.collect();
         let taken = self.others_on_host(name, context.shares);
-        self.mover.out(moving, processes.into_iter().collect(), containers, (*bytes, taken));
+        let parts = self.gpus.get(&share.share.gpu_uuid).and_then(|plan| plan.parts(name));
+        let rest = parts.map_or(0, |(_, rest)| rest);
+        let sizes = MoveSizes { bytes: *bytes, rest, taken };
+        self.mover.out(moving, processes.into_iter().collect(), containers, sizes);
     }
 
     /// Bytes of a share on the host, or on their way.
@@ -238,9 +277,9 @@ impl Swapping {
         self.moving.remove(&name);
         let Some(share) = context.shares.get(&name) else { return };
         let Some(plan) = self.gpus.get_mut(&share.share.gpu_uuid) else { return };
-        let bytes = swapped(&share.share.folder);
+        let left = swapped(&share.share.folder);
         match (&result, is_out) {
-            (Err(MoveError::Stuck(_)), _) => plan.adopt_out(&name, bytes.unwrap_or(0), at),
+            (Err(MoveError::Stuck(_)), _) => plan.adopt_out(&name, left.unwrap_or((0, 0)), at),
             (result, true) => plan.left(&name, at, result.is_ok()),
             // Whatever became of the record, the processes are back.
             (Ok(()) | Err(MoveError::Remove(_)), false) => plan.returned(&name, at, true),
@@ -250,6 +289,7 @@ impl Swapping {
         context.metrics.count_move(&share.labels, is_out, is_done, took);
         match &result {
             Ok(()) => {
+                let bytes = left.map(|(bytes, _)| bytes);
                 let finding = moved_finding(&share.share, is_out, bytes, took);
                 context.notifier.share(&share.share, finding);
                 self.set_state(&name, SwapState::Swappable, None, context);
@@ -273,20 +313,15 @@ impl Swapping {
     ) {
         let names: Vec<_> = elastic(context.shares).map(|(name, _)| name.clone()).collect();
         for name in names {
-            let flags = flags(pages.get(&name));
+            let Some(share) = context.shares.get(&name) else { continue };
+            context.metrics.set_swapped(&share.labels, self.on_host(&name, share));
             let known = self.states.get(&name).copied().unwrap_or(SwapState::Swappable);
-            let state = match (flags & MANAGED != 0, flags & SHARED != 0) {
-                (true, _) => SwapState::Managed,
-                (false, true) => SwapState::Shared,
-                _ if matches!(known, SwapState::Managed | SwapState::Shared) => {
-                    SwapState::Swappable
-                }
-                _ => known,
+            let state = match obstacle(share.share.swap_unit, pages.get(&name)) {
+                Some(obstacle) => obstacle,
+                None if known.is_of_program() => SwapState::Swappable,
+                None => known,
             };
             self.set_state(&name, state, None, context);
-            if let Some(share) = context.shares.get(&name) {
-                context.metrics.set_swapped(&share.labels, self.on_host(&name, share));
-            }
         }
     }
 
@@ -317,9 +352,18 @@ fn elastic(
     shares.iter().filter(|(_, share)| share.share.memory_request < share.share.memory_bytes)
 }
 
-/// Why the memory of some processes cannot be moved.
-fn flags(pages: Option<&Vec<ProcessMemory>>) -> u32 {
-    pages.into_iter().flatten().fold(0, |flags, page| flags | page.unmovable)
+/// Why the memory of some processes cannot be moved; `None` if it can, as far as is known.
+fn obstacle(unit: SwapUnit, pages: Option<&Vec<ProcessMemory>>) -> Option<SwapState> {
+    let mut pages = pages.into_iter().flatten();
+    if unit == SwapUnit::Pages {
+        return pages.any(|page| page.can_move == CANNOT_MOVE).then_some(SwapState::SeveralGpus);
+    }
+    let flags = pages.fold(0, |flags, page| flags | page.unmovable);
+    match (flags & MANAGED != 0, flags & SHARED != 0) {
+        (true, _) => Some(SwapState::Managed),
+        (false, true) => Some(SwapState::Shared),
+        _ => None,
+    }
 }
 
 /// The shares of a GPU as the plan sees them.
@@ -354,7 +398,13 @@ fn observe(
             need,
             is_waiting: pages.clone().any(|page| page.is_waiting),
             is_active: pages.clone().any(|page| page.is_active),
-            is_unmovable: flags(own) != 0,
+            is_unmovable: obstacle(share.swap_unit, own).is_some(),
+            movable: match share.swap_unit {
+                SwapUnit::Processes => None,
+                SwapUnit::Pages => {
+                    Some(pages.clone().map(|page| page.movable).fold(0, u64::saturating_add))
+                }
+            },
         };
         (name.clone(), observed)
     });

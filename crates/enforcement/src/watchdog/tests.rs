@@ -119,6 +119,7 @@ impl Fixture {
             folder: self.folder.path().join("uid_s"),
             memory_bytes: 1 << 30,
             memory_request: 1 << 30,
+            swap_unit: octavo_api::config::SwapUnit::default(),
             compute_milli_percent: 0,
             compute_limit: None,
             quantum_ms: None,

@@ -100,7 +100,7 @@ fn open(process: &Process) {
 
 /// Waits for all work of the GPU. No call can add to it. To wait for a context would invalidate captures of its streams.
 fn wait_for_work(process: &Process) -> Result<(), u32> {
-    if captures::are_any() {
+    if captures::are_any() || process.has_unknown_context() {
         return Err(MOVE_BUSY);
     }
     let mut last = 0;

@@ -123,6 +123,14 @@ impl Process {
         if is_own { context } else { primary }
     }
 
+    /// Whether there is a primary context whose handle is not known.
+    pub(crate) fn has_unknown_context(&self) -> bool {
+        self.contexts.primary.iter().any(|primary| {
+            primary.charge.load(Ordering::Acquire) != 0
+                && primary.handle.load(Ordering::Relaxed) == 0
+        })
+    }
+
     /// The context with the lowest handle above `after`, of those that are there; `None` after the last one. A green context is part
     /// of a primary one.
     pub(crate) fn next_context(&self, after: Opaque) -> Option<Opaque> {

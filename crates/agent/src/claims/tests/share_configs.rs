@@ -3,10 +3,12 @@
 use std::fs;
 use std::sync::Arc;
 
+use octavo_api::config::SwapUnit;
 use octavo_api::names;
 use octavo_enforcement::backend::{BackendKind, MemoryEnforcement};
 use octavo_enforcement::share::ActiveShare;
 use octavo_gpu::Driver;
+use octavo_guard_abi::limits::PAGES;
 use octavo_node::ClaimRef;
 use serde_json::{Value, json};
 
@@ -83,6 +85,31 @@ async fn a_share_may_have_more_than_its_request_where_memory_is_swapped() {
     let refusal = claims.prepare(&less).await.expect_err("is less than the request");
     assert_eq!(refusal.reason(), "InvalidShare");
     assert!(refusal.to_string().contains("memoryLimit is less"), "{refusal}");
+}
+
+#[tokio::test]
+async fn memory_is_moved_by_pages_where_some_is_lent() {
+    let node = Node::new();
+    node.install_driver();
+    let claims = start(&node, MemoryEnforcement::Guard).await;
+    claims.set_has_swap(true);
+    let claim = configured(&node, "a", &json!({"memoryLimit": "40Gi", "swapUnit": "Pages"}));
+    claims.prepare(&claim).await.expect("prepares");
+    let units: Vec<_> = claims.active_shares().borrow().iter().map(|it| it.swap_unit).collect();
+    assert_eq!(units, [SwapUnit::Pages]);
+    assert_eq!(
+        terms(&node, &claim).flags,
+        PAGES,
+        "its guards allocate so that memory can be moved"
+    );
+    for config in
+        [json!({"swapUnit": "Pages"}), json!({"memoryLimit": "20Gi", "swapUnit": "Pages"})]
+    {
+        let vain = configured(&node, "b", &config);
+        let refusal = claims.prepare(&vain).await.expect_err("nothing of it is ever moved");
+        assert_eq!(refusal.reason(), "InvalidShare");
+        assert!(refusal.to_string().contains("no memoryLimit above"), "{refusal}");
+    }
 }
 
 #[tokio::test]

@@ -25,7 +25,16 @@ fn mover(folder: &Path) -> Mover {
 
 /// The share in a folder.
 fn share(folder: &Path) -> MovingShare {
-    MovingShare { name: "uid_share".to_owned(), folder: folder.join("uid_share") }
+    MovingShare {
+        name: "uid_share".to_owned(),
+        folder: folder.join("uid_share"),
+        unit: SwapUnit::Processes,
+    }
+}
+
+/// Sizes of a share of which all moves.
+fn sizes(bytes: u64) -> MoveSizes {
+    MoveSizes { bytes, rest: 0, taken: 0 }
 }
 
 /// A process that is there.
@@ -87,7 +96,7 @@ impl Node {
     }
 
     fn out(&self, bytes: u64) -> Result<(), MoveError> {
-        self.mover.out(self.share(), self.processes(), Vec::new(), (bytes, 0));
+        self.mover.out(self.share(), self.processes(), Vec::new(), sizes(bytes));
         self.end(true)
     }
 
@@ -196,7 +205,7 @@ fn an_agent_that_is_killed() {
     let pids = std::env::var(PIDS).unwrap();
     let processes = pids.split(' ').map(|pid| process(pid.parse().unwrap())).collect();
     let mover = mover(&folder);
-    mover.out(share(&folder), processes, Vec::new(), (1, 0));
+    mover.out(share(&folder), processes, Vec::new(), sizes(1));
     mover.receiver.recv().expect("an end").result.unwrap();
     mover.back(share(&folder));
     mover.receiver.recv().expect("an end").result.unwrap();
@@ -215,7 +224,7 @@ fn an_agent_killed_at_any_step_leaves_no_process_behind() {
             .output()
             .unwrap();
         assert_eq!(killed.status.signal(), Some(9), "{point} was not come by: {killed:?}");
-        assert_eq!(super::super::swapped(&node.share().folder), Some(1), "{point}");
+        assert_eq!(super::super::swapped(&node.share().folder), Some((1, 0)), "{point}");
         node.back().unwrap();
         let left = fs::read_dir(node.temp.path()).unwrap().flatten();
         let away = left.filter(|entry| entry.file_name().to_string_lossy().starts_with("away."));

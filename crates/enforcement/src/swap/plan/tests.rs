@@ -103,6 +103,45 @@ fn a_share_has_its_request_and_gets_free_memory() {
 }
 
 #[test]
+fn only_what_can_be_moved_leaves_and_comes_back() {
+    let (mut gpu, mut memory) = Gpu::with(&[("a", 10, 80, 50), ("b", 60, 70, 30)]);
+    gpu.share("a").movable = Some(42 * GIB);
+    gpu.step(&mut memory, 0);
+    gpu.needs("b", 20);
+    assert_eq!(gpu.step(&mut memory, 1), [out("a", 42)]);
+    memory.left("a", gpu.at, true);
+    assert_eq!(memory.parts("a"), Some((42 * GIB, 8 * GIB)));
+    // The driver counts no less than what stays, so the rest of the GPU is free.
+    gpu.share("a").driver = Some(8 * GIB);
+    gpu.step(&mut memory, 1);
+    assert_eq!((gpu.granted("b"), gpu.answered.as_slice()), (60, &["b".to_owned()][..]));
+    gpu.share("b").used = 50 * GIB;
+    gpu.share("b").driver = Some(50 * GIB);
+    gpu.share("b").need = None;
+    gpu.share("a").is_waiting = true;
+    assert_eq!(gpu.step(&mut memory, 5), [], "there is room for a part of it only");
+    gpu.share("b").used = 25 * GIB;
+    gpu.share("b").driver = Some(25 * GIB);
+    assert_eq!(gpu.step(&mut memory, 5), [Move::In("a".to_owned())]);
+    assert_eq!(gpu.granted("a"), 50);
+}
+
+#[test]
+fn a_share_whose_memory_stays_gets_no_more_than_its_request() {
+    let (mut gpu, mut memory) = Gpu::with(&[("a", 10, 80, 12), ("b", 60, 70, 30)]);
+    gpu.share("a").movable = Some(GIB);
+    gpu.step(&mut memory, 0);
+    gpu.needs("a", 5);
+    gpu.step(&mut memory, 1);
+    assert_eq!((gpu.granted("a"), gpu.answered.as_slice()), (12, &["a".to_owned()][..]));
+    // Nothing of it can leave.
+    gpu.share("a").need = None;
+    gpu.share("a").movable = Some(0);
+    gpu.needs("b", 40);
+    assert_eq!(gpu.step(&mut memory, 1), []);
+}
+
+#[test]
 fn some_memory_stays_free_while_any_is_lent() {
     let (mut gpu, mut memory) = Gpu::with(&[("a", 10, 80, 20), ("b", 60, 70, 50)]);
     memory.settings.reserve = GIB;
@@ -349,7 +388,7 @@ fn a_share_whose_move_failed_is_left_alone() {
 fn a_share_that_could_not_return_tries_again() {
     let (mut gpu, mut memory) = Gpu::with(&[("a", 10, 80, 50)]);
     gpu.step(&mut memory, 0);
-    memory.adopt_out("a", 50 * GIB, gpu.at);
+    memory.adopt_out("a", (50 * GIB, 0), gpu.at);
     gpu.share("a").driver = Some(0);
     assert_eq!(
         gpu.step(&mut memory, 1),
@@ -370,7 +409,7 @@ fn a_share_that_could_not_return_tries_again() {
 fn a_share_whose_processes_ended_outside_is_forgotten() {
     let (mut gpu, mut memory) = Gpu::with(&[("a", 10, 80, 50)]);
     gpu.step(&mut memory, 0);
-    memory.adopt_out("a", 50 * GIB, gpu.at);
+    memory.adopt_out("a", (50 * GIB, 0), gpu.at);
     *gpu.share("a") = ShareMemory { processes: 0, used: 0, driver: Some(0), ..*gpu.share("a") };
     assert_eq!(gpu.step(&mut memory, 1), []);
     assert_eq!((memory.swapped("a"), memory.is_suspended("a"), gpu.granted("a")), (0, false, 10));

@@ -72,10 +72,12 @@ impl GpuMemory {
         moves: &mut Vec<Move>,
     ) -> Victims {
         let coming = self.accounts.iter().filter_map(|(name, account)| match account.place {
-            Place::Leaving { bytes } => Some(bytes),
+            Place::Leaving { bytes, .. } => Some(bytes),
             // The driver may take a moment to count it no more.
-            Place::Out { bytes, since } if now.saturating_sub(since) < SETTLE_TIME => {
-                shares.get(name).map(|share| share.driver.unwrap_or(bytes))
+            Place::Out { bytes, rest, since } if now.saturating_sub(since) < SETTLE_TIME => {
+                let counted =
+                    |share: &ShareMemory| share.driver.map(|all| all.saturating_sub(rest));
+                shares.get(name).map(|share| counted(share).unwrap_or(bytes))
             }
             _ => None,
         });
@@ -93,7 +95,8 @@ impl GpuMemory {
         };
         for Candidate { share, bytes, .. } in victims {
             if let Some(account) = self.accounts.get_mut(&share) {
-                account.place = Place::Leaving { bytes };
+                let rest = shares.get(&share).map_or(0, ShareMemory::rest);
+                account.place = Place::Leaving { bytes, rest };
             }
             moves.push(Move::Out(share, bytes));
         }
@@ -103,6 +106,7 @@ impl GpuMemory {
     /// Whether a share within its request can have what it wants once all others have had moves and rests.
     pub(super) fn has_hope(
         &self,
+        now: Duration,
         usable: u64,
         want: &Want,
         shares: &BTreeMap<String, ShareMemory>,
@@ -110,11 +114,16 @@ impl GpuMemory {
         let fixed = shares.iter().map(|(name, share)| match self.accounts.get(name) {
             _ if *name == want.share => self.held(name, share),
             Some(account) if matches!(account.place, Place::Resident(_)) => {
-                let is_movable = !share.is_unmovable && share.processes > 0;
-                let can_go = is_movable && share.present() > share.request;
-                if can_go { 0 } else { share.present().max(share.request) }
+                let can_go = share.is_movable() && share.present() > share.request;
+                if can_go { share.rest() } else { share.present().max(share.request) }
             }
-            Some(_) => 0,
+            Some(account) => match account.place {
+                // More than it said may have stayed.
+                Place::Out { rest, since, .. } if now.saturating_sub(since) >= SETTLE_TIME => {
+                    share.driver.unwrap_or(rest)
+                }
+                place => place.parts().map_or(0, |(_, rest)| rest),
+            },
             None => self.held(name, share),
         });
         fixed.fold(want.missing, u64::saturating_add) <= usable
@@ -131,12 +140,11 @@ impl GpuMemory {
         let found = self.accounts.iter().filter_map(|(name, account)| {
             let share = shares.get(name)?;
             let Place::Resident(since) = account.place else { return None };
-            let is_movable = !share.is_unmovable && share.processes > 0;
             let is_above = share.present() > share.request;
             let is_open =
                 want.rank == Rank::Within || protection(share.class) <= protection(want.class);
             if *name == want.share
-                || !is_movable
+                || !share.is_movable()
                 || !is_above
                 || !is_open
                 || account.rests_until > now
@@ -148,7 +156,7 @@ impl GpuMemory {
             let has_had_turn = want.is_out && now.saturating_sub(since) >= settings.turn;
             Some(Candidate {
                 share: name.clone(),
-                bytes: share.present(),
+                bytes: share.leaving(),
                 is_due: want.rank == Rank::Within || is_idle || has_had_turn,
                 rank: (protection(share.class), !is_idle, Reverse(idle), since),
             })

@@ -58,16 +58,16 @@ impl GpuMemory {
                 (Place::Resident(_), Some(since), Some(need)) => {
                     let target = share.used.saturating_add(need);
                     // What is beyond its request must be movable.
-                    let is_vain =
-                        target > share.limit || share.is_unmovable && target > share.request;
+                    let stays = share.is_unmovable || share.rest() > share.request;
+                    let is_vain = target > share.limit || stays && target > share.request;
                     if target <= account.granted || is_vain {
                         grants.answer(name);
                         continue;
                     }
                     (target - self.held(name, share).min(target), target, Some(since))
                 }
-                (Place::Out { bytes, .. }, since, _) if now >= self.due_back(account) => {
-                    (bytes, bytes, since)
+                (Place::Out { bytes, rest, .. }, since, _) if now >= self.due_back(account) => {
+                    (bytes, bytes.saturating_add(rest), since)
                 }
                 _ => continue,
             };

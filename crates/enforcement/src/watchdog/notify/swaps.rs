@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use octavo_api::names::{
-    CONDITION_MEMORY_SWAP, REASON_DRIVER_TOO_OLD, REASON_NO_HOST_MEMORY, REASON_SHARES_MEMORY,
-    REASON_SWAP_FAILED, REASON_SWAPPABLE, REASON_SWAPPED_IN, REASON_SWAPPED_OUT,
-    REASON_USES_MANAGED_MEMORY,
+    CONDITION_MEMORY_SWAP, REASON_DRIVER_TOO_OLD, REASON_NO_HOST_MEMORY, REASON_SEVERAL_GPUS,
+    REASON_SHARES_MEMORY, REASON_SWAP_FAILED, REASON_SWAPPABLE, REASON_SWAPPED_IN,
+    REASON_SWAPPED_OUT, REASON_USES_MANAGED_MEMORY,
 };
 
 use crate::share::{ActiveShare, ShareFinding, Status};
@@ -19,12 +19,21 @@ pub(in crate::watchdog) enum SwapState {
     Managed,
     /// A process shares memory with others.
     Shared,
+    /// A process sees several GPUs, so its guard moves nothing.
+    SeveralGpus,
     /// The driver has no checkpoints.
     DriverTooOld,
     /// The host, or the container, had no room.
     NoHostMemory,
     /// The driver refused it, or its work did not end.
     Failed,
+}
+
+impl SwapState {
+    /// Whether a program is the reason, so that it ends with it.
+    pub(in crate::watchdog) fn is_of_program(self) -> bool {
+        matches!(self, Self::Managed | Self::Shared | Self::SeveralGpus)
+    }
 }
 
 /// Finding about a change of whether a share's memory can be moved. `why` is the cause, where it is not plain.
@@ -54,6 +63,14 @@ pub(in crate::watchdog) fn state_finding(
             format!(
                 "{of} cannot be moved to the host: a process shares memory with others (IPC, \
                  exported handles or multicast), which the driver does not move; {stays}"
+            ),
+        ),
+        SwapState::SeveralGpus => (
+            REASON_SEVERAL_GPUS,
+            Status::False,
+            format!(
+                "{of} cannot be moved to the host: a process sees several GPUs, and its share has \
+                 swapUnit: Pages; {stays}"
             ),
         ),
         SwapState::DriverTooOld => {

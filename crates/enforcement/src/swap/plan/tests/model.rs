@@ -42,7 +42,7 @@ fn run(seed: u64, spoil: impl Fn(&mut GpuMemory, &mut Vec<Move>, &Gpu)) -> Resul
     let mut waiting = BTreeMap::new();
     for _ in 0..600 {
         // The tenants work.
-        for name in &names {
+        for (number, name) in names.iter().enumerate() {
             let is_out = memory.is_suspended(name);
             let granted = gpu.granted.get(name).copied().unwrap_or(0);
             let share = gpu.shares.get_mut(name).expect("a share");
@@ -74,6 +74,9 @@ fn run(seed: u64, spoil: impl Fn(&mut GpuMemory, &mut Vec<Move>, &Gpu)) -> Resul
                 share.used = share.used.saturating_sub(wanted);
             }
             share.driver = Some(share.used);
+            // Of each second one some memory stays on the GPU.
+            let rest = share.used.min(share.request / 2);
+            share.movable = (number % 2 == 1).then_some(share.used - rest);
         }
         let physical: u64 = gpu.shares.values().map(|share| share.driver.unwrap_or(0)).sum();
         if physical > SIZE * GIB {
@@ -86,11 +89,11 @@ fn run(seed: u64, spoil: impl Fn(&mut GpuMemory, &mut Vec<Move>, &Gpu)) -> Resul
             match moved {
                 Move::Out(name, bytes) => {
                     let share = gpu.share(&name);
-                    if share.used <= share.request || bytes != share.used {
+                    if share.used <= share.request || bytes != share.leaving() {
                         return Err(Broken::MovedWithin);
                     }
+                    share.driver = Some(share.used - bytes);
                     memory.left(&name, gpu.at, true);
-                    gpu.share(&name).driver = Some(0);
                 }
                 Move::In(name) => {
                     let used = gpu.share(&name).used;
@@ -144,8 +147,8 @@ fn the_checks_find_broken_plans() {
         let out =
             memory.accounts.iter_mut().filter(|(_, it)| matches!(it.place, Place::Out { .. }));
         for (name, account) in out {
-            if let Place::Out { bytes, .. } = account.place {
-                account.place = Place::Returning { bytes };
+            if let Place::Out { bytes, rest, .. } = account.place {
+                account.place = Place::Returning { bytes, rest };
                 moves.push(Move::In(name.clone()));
             }
         }

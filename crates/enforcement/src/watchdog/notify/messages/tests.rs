@@ -20,6 +20,7 @@ fn messages_say_what_happened_and_what_to_do() {
         folder: PathBuf::from("/run/octavo/shares/u_s-1"),
         memory_bytes: 20 << 30,
         memory_request: 20 << 30,
+        swap_unit: octavo_api::config::SwapUnit::default(),
         compute_milli_percent: 0,
         compute_limit: None,
         quantum_ms: None,

@@ -190,6 +190,7 @@ impl Fixture {
             folder: self.path(&format!("run/octavo/shares/uid-{name}_s")),
             memory_bytes: mebibytes * MIB,
             memory_request: mebibytes * MIB,
+            swap_unit: octavo_api::config::SwapUnit::default(),
             compute_milli_percent: 0,
             compute_limit: None,
             quantum_ms: None,
