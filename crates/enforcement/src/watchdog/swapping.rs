@@ -214,7 +214,8 @@ impl Swapping {
             return None;
         }
         let moved = pages.into_iter().flatten().map(|page| page.moved);
-        let moved = moved.fold(0, u64::saturating_add);
+        // A container writes its pages: it never has more on the host than it may have at all.
+        let moved = moved.fold(0, u64::saturating_add).min(share.share.memory_bytes);
         (moved > 0).then(|| (moved, share.driver_bytes().unwrap_or(0)))
     }
 
