@@ -10,13 +10,19 @@ use crate::shares::share_claim;
 use crate::testbed::{Testbed, eventually};
 use crate::time_enforcement::{restart_agent, set};
 
-/// Starts a program that keeps so many MiB. Its share has `request`, and `limit` while others leave it.
-async fn keep(testbed: &Testbed, name: &str, (request, limit): (&str, &str), args: &[&str]) {
+/// Starts a program that keeps so many MiB. Its share has `request`, and `limit` while others leave it, and moves by a `unit`.
+async fn keep(
+    testbed: &Testbed,
+    name: &str,
+    (request, limit, unit): (&str, &str, &str),
+    args: &[&str],
+) {
     let mut claim = share_claim(name, &json!({"memory": request}));
     claim["spec"]["devices"]["config"] = json!([{"opaque": {
         "driver": "gpu.nvidia.com",
         "parameters": {
             "apiVersion": "octavo.dev/v1alpha1", "kind": "GpuShareConfig", "memoryLimit": limit,
+            "swapUnit": unit,
         },
     }}]);
     testbed.create::<ResourceClaim>(claim).await;
@@ -68,27 +74,38 @@ async fn an_idle_notebook_lends_its_memory_and_has_it_back() {
     let testbed = Testbed::up_real("1:t4").await;
     set(&testbed, &[("timeEnforcement", "leases"), ("memorySwap", "processes")]).await;
 
+    for unit in ["Processes", "Pages"] {
+        lends_and_has_back(&testbed, unit).await;
+    }
+}
+
+/// A notebook whose memory moves by a unit, and a service that needs it.
+async fn lends_and_has_back(testbed: &Testbed, unit: &str) {
+    let notebook = format!("notebook-{}", unit.to_lowercase());
+    let service = format!("service-{}", unit.to_lowercase());
+    let (notebook, service) = (notebook.as_str(), service.as_str());
+
     // The notebook has more than its request: the service does not use its own yet.
     let args = ["--keep", "3072", "--check-interval", "20"];
-    keep(&testbed, "notebook", ("1Gi", "8Gi"), &args).await;
-    check(&testbed, "notebook", 0).await;
+    keep(testbed, notebook, ("1Gi", "8Gi", unit), &args).await;
+    check(testbed, notebook, 0).await;
     let args = ["--keep", "11264", "--check-interval", "1"];
-    keep(&testbed, "service", ("12Gi", "13Gi"), &args).await;
-    check(&testbed, "service", 3).await;
-    wait_for_event(&testbed, "notebook", "SwappedOut").await;
-    wait_for_swapped(&testbed, "notebook", |bytes| bytes >= 3 << 30).await;
+    keep(testbed, service, ("12Gi", "13Gi", unit), &args).await;
+    check(testbed, service, 3).await;
+    wait_for_event(testbed, notebook, "SwappedOut").await;
+    wait_for_swapped(testbed, notebook, |bytes| bytes >= 3 << 30).await;
 
     // An agent that begins meanwhile finds it on the host. The service goes on.
-    restart_agent(&testbed).await;
-    wait_for_swapped(&testbed, "notebook", |bytes| bytes >= 3 << 30).await;
-    let before = checks(&testbed, "service").len();
-    check(&testbed, "service", before + 2).await;
-    let before = checks(&testbed, "notebook").len();
+    restart_agent(testbed).await;
+    wait_for_swapped(testbed, notebook, |bytes| bytes >= 3 << 30).await;
+    let before = checks(testbed, service).len();
+    check(testbed, service, before + 2).await;
+    let before = checks(testbed, notebook).len();
 
     // Once there is room the notebook goes on, with its memory as it was.
-    remove(&testbed, "service").await;
-    wait_for_event(&testbed, "notebook", "SwappedIn").await;
-    check(&testbed, "notebook", before).await;
-    wait_for_swapped(&testbed, "notebook", |bytes| bytes == 0).await;
-    remove(&testbed, "notebook").await;
+    remove(testbed, service).await;
+    wait_for_event(testbed, notebook, "SwappedIn").await;
+    check(testbed, notebook, before).await;
+    wait_for_swapped(testbed, notebook, |bytes| bytes == 0).await;
+    remove(testbed, notebook).await;
 }
