@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::{policy, topology, xid};
 use crate::HOUR;
 use crate::budget::Budget;
-use crate::decide::{Decisions, Domain, Facts, Wait};
+use crate::decide::{Applied, Decisions, Domain, Facts, Wait};
 use crate::policy::Policy;
 use crate::signal::{NicPort, Observation, Outcome, RecoveryAction, Report, Signal, Word};
 use crate::state::Effect;
@@ -282,6 +282,11 @@ impl World {
     /// Remedies keep to the budget, touch no device with clients, and do not begin in a storm.
     fn check_remedies(&self, before: &Decisions) -> Result<(), String> {
         let remedies = &self.last.remedies;
+        // A device may be retired while a remedy of its group runs on.
+        let ran = |applied: &Applied| {
+            let is_same = |one: &Applied| (one.unit, one.remedy) == (applied.unit, applied.remedy);
+            before.remedies.iter().any(is_same)
+        };
         let mut by_rack: BTreeMap<u32, u64> = BTreeMap::new();
         for applied in remedies {
             let devices = self.topology.devices(applied.unit);
@@ -289,7 +294,7 @@ impl World {
             for rack in places.map(|place| place.rack).collect::<BTreeSet<_>>() {
                 *by_rack.entry(rack).or_default() += 1;
             }
-            if before.remedies.contains(applied) {
+            if ran(applied) {
                 continue;
             }
             if devices.iter().any(|device| self.occupied.contains(device)) {
@@ -300,7 +305,7 @@ impl World {
             return Err(format!("more than the budget: {remedies:?}"));
         }
         let is_storm = self.last.waits.values().any(|wait| *wait == Wait::Storm);
-        let are_new = remedies.iter().any(|applied| !before.remedies.contains(applied));
+        let are_new = remedies.iter().any(|applied| !ran(applied));
         if is_storm && are_new { Err("a remedy began in a storm".into()) } else { Ok(()) }
     }
 }
