@@ -7,6 +7,7 @@
 //! calls     threads in functions of the driver: none is there while memory moves, or is away
 //! memory    one allocation: made and freed, moved out and back
 //! moves     all allocations of a share, as the agent asks by the lease page
+//! shown     how much of it there is, for the agent
 //! ```
 //!
 //! Memory goes by the driver's own copy to and from ordinary memory of the process. The driver stages it through pinned memory. So
@@ -25,6 +26,7 @@ use crate::shares::Shares;
 mod calls;
 mod memory;
 mod moves;
+mod shown;
 
 use calls::Calls;
 

@@ -9,6 +9,7 @@ use core::sync::atomic::Ordering;
 use octavo_guard_abi::lease_page::MOVE_NO_MEMORY;
 
 use super::calls::{self, Calls};
+use super::shown::show_now;
 use crate::cuda::{Device, Location, Opaque, Pointer, Status};
 use crate::devices;
 use crate::driver::call;
@@ -216,6 +217,7 @@ fn make(
         return None;
     }
     share.movable_bytes.fetch_add(charge.bytes(), Ordering::Relaxed);
+    show_now(share);
     Some(span.address)
 }
 
@@ -301,6 +303,7 @@ fn free_resident(process: &Process, address: Pointer, entry: Entry) -> Status {
     span.give_back();
     if let Some(share) = share_of(process, &entry) {
         share.movable_bytes.fetch_sub(entry.charge.bytes(), Ordering::Relaxed);
+        show_now(share);
     }
     account::release(entry.charge);
     Status::SUCCESS

@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering;
 use octavo_guard_abi::lease_page::{CAN_MOVE, CANNOT_MOVE, LeasePage, MOVE_BUSY, TO_HOST};
 
 use super::memory::{State, move_in, move_out, next, synchronize};
+use super::shown::show;
 use crate::cuda::Pointer;
 use crate::process::Process;
 use crate::shares::Share;
@@ -33,18 +34,6 @@ pub(crate) fn serve(process: &'static Process, share: &Share) {
         page.move_done.store(asked, Ordering::Release);
     }
     show(share, page);
-}
-
-/// Shows the agent how much there is.
-fn show(share: &Share, page: &LeasePage) {
-    let shown =
-        [(&page.movable_bytes, &share.movable_bytes), (&page.moved_bytes, &share.moved_bytes)];
-    for (word, bytes) in shown {
-        let bytes = bytes.load(Ordering::Relaxed);
-        if word.load(Ordering::Relaxed) != bytes {
-            word.store(bytes, Ordering::Relaxed);
-        }
-    }
 }
 
 /// Moves all to the host. If something stays, all comes back.
