@@ -4,6 +4,8 @@
 //!
 //! ```text
 //! NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus.
+//! NVRM: Xid (PCI:0000:3b:00 GPU-I:05): 43, pid=1234, name=python, Ch 00000008
+//! NVRM: Xid (PCI:0000:3b:00): 145, RLW_REMAP Nonfatal XC0 i0 Link 13 (0x00000004 0x80000001 ...)
 //! nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up
 //! ```
 //!
@@ -12,6 +14,8 @@
 mod source;
 
 pub use source::{KernelLog, KernelLogError};
+
+use std::ops::RangeInclusive;
 
 use crate::PciAddress;
 
@@ -26,6 +30,10 @@ pub enum KernelLogEvent {
         number: u64,
         /// The process that it is about, by its PID on the host.
         pid: Option<u32>,
+        /// The GPU instance of MIG that it is about.
+        instance: Option<u32>,
+        /// Whether it is fatal, for errors of `NVLink`s: 144 to 150. Other lines do not say.
+        is_fatal: Option<bool>,
     },
     /// An SXID: an error of an `NVSwitch`.
     SwitchXid {
@@ -54,10 +62,26 @@ impl KernelLogEvent {
 
 /// `0000:3b:00): 79, pid=1234, name=python, ...`
 fn xid(rest: &str) -> Option<KernelLogEvent> {
+    let (place, _) = rest.split_once("): ")?;
     let (gpu, number, fields) = numbered(rest)?;
     let pid = fields.split(',').find_map(|field| field.trim().strip_prefix("pid="));
     let pid = pid.and_then(|pid| pid.trim_matches('\'').parse().ok());
-    Some(KernelLogEvent::Xid { gpu, number, pid })
+    let instance = place.split(' ').find_map(|word| word.strip_prefix("GPU-I:"));
+    let instance = instance.and_then(|number| number.parse().ok());
+    let is_fatal = LINK_ERRORS.contains(&number).then(|| severity(fields)).flatten();
+    Some(KernelLogEvent::Xid { gpu, number, pid, instance, is_fatal })
+}
+
+/// XIDs of `NVLink`s from the fifth generation on, whose lines have a severity.
+const LINK_ERRORS: RangeInclusive<u64> = 144..=150;
+
+/// Whether the line of a link's error says that it is fatal.
+fn severity(fields: &str) -> Option<bool> {
+    fields.split(' ').find_map(|word| match word {
+        "Fatal" => Some(true),
+        "Nonfatal" => Some(false),
+        _ => None,
+    })
 }
 
 /// `0000:c1:00.0): 20034, Fatal, Link 30 ...`
@@ -76,7 +100,9 @@ fn switch_xid(rest: &str) -> Option<KernelLogEvent> {
 
 /// An address, a number, and the text after them.
 fn numbered(rest: &str) -> Option<(PciAddress, u64, &str)> {
-    let (address, rest) = rest.split_once("): ")?;
+    let (place, rest) = rest.split_once("): ")?;
+    // That of a MIG instance is followed by the instance.
+    let address = place.split(' ').next()?;
     // A GPU's address has no function.
     let with_function = format!("{address}.0");
     let address = address.parse().or_else(|_| with_function.parse()).ok()?;

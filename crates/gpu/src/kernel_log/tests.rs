@@ -27,9 +27,27 @@ fn xids_have_an_address_a_number_and_perhaps_a_process() {
         ("NVRM: Xid (PCI:0000:3B:00): 119", 119, None),
     ];
     for (line, number, pid) in cases {
-        let expected = KernelLogEvent::Xid { gpu: at("0000:3b:00.0"), number, pid };
+        let gpu = at("0000:3b:00.0");
+        let expected = KernelLogEvent::Xid { gpu, number, pid, instance: None, is_fatal: None };
         assert_eq!(KernelLogEvent::parse(line), Some(expected), "{line}");
     }
+}
+
+#[test]
+fn errors_of_instances_and_links_have_more() {
+    let gpu = at("0000:3b:00.0");
+    let line = "NVRM: Xid (PCI:0000:3b:00 GPU-I:05): 43, pid=7, name=python, Ch 00000008";
+    let xid = |number, pid, instance, is_fatal| {
+        Some(KernelLogEvent::Xid { gpu, number, pid, instance, is_fatal })
+    };
+    assert_eq!(KernelLogEvent::parse(line), xid(43, Some(7), Some(5), None));
+    let line = "NVRM: Xid (PCI:0000:3b:00 GPU-I:05 GPU-CI:00): 13, pid=7, name=a";
+    assert_eq!(KernelLogEvent::parse(line), xid(13, Some(7), Some(5), None));
+    let line =
+        "NVRM: Xid (PCI:0000:3b:00): 145, RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x4 0x80000001)";
+    assert_eq!(KernelLogEvent::parse(line), xid(145, None, None, Some(false)));
+    let line = "NVRM: Xid (PCI:0000:3b:00): 149, NETIR Fatal XC0 i0 Link -1 (0x4 0x80000001)";
+    assert_eq!(KernelLogEvent::parse(line), xid(149, None, None, Some(true)));
 }
 
 #[test]
@@ -133,10 +151,10 @@ proptest! {
     }
 
     #[test]
-    fn every_xid_is_found(domain in 0_u32..0x1_0000, bus: u8, device in 0_u8..32, number: u32, pid: u32) {
+    fn every_xid_is_found(domain in 0_u32..0x1_0000, bus: u8, device in 0_u8..32, number in 0_u64..144, pid: u32) {
         let line = format!("NVRM: Xid (PCI:{domain:04x}:{bus:02x}:{device:02x}): {number}, pid={pid}, name=a, b");
         let gpu = PciAddress { domain, bus, device, function: 0 };
-        let expected = KernelLogEvent::Xid { gpu, number: number.into(), pid: Some(pid) };
+        let expected = KernelLogEvent::Xid { gpu, number, pid: Some(pid), instance: None, is_fatal: None };
         prop_assert_eq!(KernelLogEvent::parse(&line), Some(expected));
     }
 }

@@ -95,7 +95,8 @@ fn nvlink(device: Device<'_>, links: u32) -> Result<NvLinkTelemetry, DriverError
         ];
         let [state, errors, replays, recoveries] = fields(device, wanted)?;
         let is_active = if let Some(state) = optional(state)? {
-            state == u64::from(sys::NVML_NVLINK_STATE_ACTIVE)
+            // One that sleeps has no work.
+            state != u64::from(sys::NVML_NVLINK_STATE_INACTIVE)
         } else {
             // A driver older than the field.
             let call = call!(device.library(), nvmlDeviceGetNvLinkState)?;
