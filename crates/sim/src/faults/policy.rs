@@ -38,7 +38,7 @@ pub enum Policy {
     Risk,
     /// Octavo: the same, and spares are ordered before idle servers are worse than they
     Octavo,
-    /// The same with knowledge of which servers are bad: a bound, not a policy
+    /// The same with knowledge of which servers are bad: what the choice of servers can gain at most, not a policy
     Oracle,
 }
 

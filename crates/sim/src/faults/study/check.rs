@@ -72,6 +72,12 @@ pub enum StudyError {
     },
 }
 
+/// A parameter of the risk as a number. Those beyond its precision are out of range.
+#[expect(clippy::cast_precision_loss, reason = "numbers in range are far below 2^52")]
+fn risk_value(value: u64) -> f64 {
+    value as f64
+}
+
 impl Study {
     /// Checks every field.
     pub fn check(&self) -> Result<(), StudyError> {
@@ -98,6 +104,14 @@ impl Study {
             ("repair.testFinds", repair.test_finds, 0.0, 0.99),
         ] {
             number(field, value, least, most)?;
+        }
+        let risk = octavo.risk.two_classes;
+        for (field, value, least, most) in [
+            // In billionths and in thousandths: a bad server fails no less often than a good one.
+            ("octavo.risk.twoClasses.shareBad", risk.share_bad, 0.0, 1e9),
+            ("octavo.risk.twoClasses.times", risk.times, 1e3, 1e9),
+        ] {
+            number(field, risk_value(value), least, most)?;
         }
         for parent in &self.fleet.parents {
             number(&parent_field(&parent.name, "perDay"), parent.per_day, 0.0, MOST_PER_DAY)?;
