@@ -192,15 +192,29 @@ fn rewrite(file: &File, terms: &Terms, withheld: u64) -> io::Result<bool> {
         Ok(_) | Err(Damage::Unfinished) => None,
         Err(damage) => Some(damage),
     };
+    // What may be had now is the limit less what others have. It stays when the limit changes, so the withheld part is larger first.
+    let before = Terms::decode(&found).ok().map(|before| before.memory_bytes);
+    let old = before.and_then(|limit| Some((limit, u64_at(&found, limits::WITHHELD_OFFSET)?)));
+    let kept = old.filter(|(limit, held)| *held > 0 && *limit != terms.memory_bytes);
+    let kept = kept.map(|(limit, held)| {
+        terms.memory_bytes.saturating_sub(limit.saturating_sub(held)).to_ne_bytes()
+    });
+    let grows = before.is_some_and(|limit| limit < terms.memory_bytes);
     let sequence = found.get(limits::SEQUENCE_OFFSET..limits::SEQUENCE_OFFSET + 4);
     let sequence = sequence.and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes);
     let at = |offset: usize, bytes: &[u8]| file.write_all_at(bytes, offset as u64);
     if damage.is_some() {
         file.set_len(limits::SIZE as u64)?;
     }
+    if let Some(withheld) = kept.filter(|_| grows) {
+        at(limits::WITHHELD_OFFSET, &withheld)?;
+    }
     let odd = sequence | 1;
     at(limits::SEQUENCE_OFFSET, &odd.to_ne_bytes())?;
     at(limits::TERMS_OFFSET, &terms.encode())?;
+    if let Some(withheld) = kept.filter(|_| !grows) {
+        at(limits::WITHHELD_OFFSET, &withheld)?;
+    }
     if damage.is_some() {
         // No word of it can be trusted, including the gate. The sequence stays odd until the end.
         let whole = whole(terms, withheld);
@@ -210,6 +224,11 @@ fn rewrite(file: &File, terms: &Terms, withheld: u64) -> io::Result<bool> {
     }
     at(limits::SEQUENCE_OFFSET, &odd.wrapping_add(1).to_ne_bytes())?;
     Ok(true)
+}
+
+/// A number of a limits file.
+fn u64_at(file: &[u8], offset: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(file.get(offset..offset + 8)?.try_into().ok()?))
 }
 
 /// Creates a file of `size` bytes that begins with `start` and is zero behind it.

@@ -440,7 +440,7 @@ impl GpuMemory {
             account.place = Place::Returning { bytes, rest };
             account.granted = grants.grant(&want.share, bytes.saturating_add(rest));
             moves.push(Move::In(want.share.clone()));
-            return bytes.min(free);
+            return want.missing.min(free);
         }
         let before = account.granted.max(share.present());
         let target = before.saturating_add(want.missing);

@@ -46,9 +46,10 @@ impl From<RecordedProcess> for Process {
 }
 
 impl RecordedProcess {
-    /// Whether it has not ended. Another process may have its number by now.
+    /// Whether it has not ended. Another process may have its number by now, and one that has ended keeps its own until its parent asks.
     pub(super) fn is_there(self, proc: &Proc) -> bool {
         proc.stat(self.pid).is_ok_and(|stat| stat.start_time == self.start_time)
+            && !proc.is_ending(self.pid)
     }
 }
 

@@ -53,6 +53,21 @@ fn files_are_made_once_with_the_rights_that_containers_need() {
 }
 
 #[test]
+fn another_limit_leaves_what_may_be_had_as_it_is() {
+    let (_folder, share) = share();
+    let file = LimitsFile::open(&share).expect("opens");
+    file.set_withheld(10 << 30).expect("writes");
+    let withheld = |gibibytes: u64| {
+        let terms = Terms { memory_bytes: gibibytes << 30, ..TERMS };
+        assert!(write(&share, &terms, 0).expect("writes"));
+        file.live().expect("reads").withheld_bytes >> 30
+    };
+    assert_eq!(withheld(60), 50, "10 GiB may be had, as before");
+    assert_eq!(withheld(20), 10);
+    assert_eq!(withheld(8), 0, "no more than the limit");
+}
+
+#[test]
 fn changed_terms_are_written_in_place_and_leave_the_gate_alone() {
     let (_folder, share) = share();
     let limits = share.join("limits");

@@ -416,6 +416,18 @@ fn a_share_whose_processes_ended_outside_is_forgotten() {
 }
 
 #[test]
+fn what_a_broken_move_left_on_the_gpu_is_not_counted_twice() {
+    // An agent was killed after it had written the record, and before a byte had moved.
+    let (mut gpu, mut memory) = Gpu::with(&[("a", 10, 80, 50), ("b", 20, 20, 0)]);
+    gpu.step(&mut memory, 0);
+    memory.adopt_out("a", (50 * GIB, 0), gpu.at);
+    assert_eq!(gpu.step(&mut memory, 1), [Move::In("a".to_owned())]);
+    assert_eq!(gpu.granted("a"), 50);
+    memory.returned("a", gpu.at, true);
+    assert!(!memory.is_suspended("a"));
+}
+
+#[test]
 fn a_critical_share_is_no_victim_of_a_lower_class() {
     let (mut gpu, mut memory) = Gpu::with(&[("critical", 10, 80, 40), ("normal", 10, 80, 30)]);
     gpu.share("critical").class = ShareClass::LatencyCritical;

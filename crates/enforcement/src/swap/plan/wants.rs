@@ -67,7 +67,9 @@ impl GpuMemory {
                     (target - self.held(name, share).min(target), target, Some(since))
                 }
                 (Place::Out { bytes, rest, .. }, since, _) if now >= self.due_back(account) => {
-                    (bytes, bytes.saturating_add(rest), since)
+                    // A move that was broken off may have left some of it on the GPU.
+                    let size = bytes.saturating_add(rest);
+                    (size.saturating_sub(self.held(name, share)), size, since)
                 }
                 _ => continue,
             };
