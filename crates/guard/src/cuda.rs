@@ -18,6 +18,8 @@ impl Status {
     pub(crate) const ALREADY_REGISTERED: Self = Self(712);
     pub(crate) const NOT_PERMITTED: Self = Self(800);
     pub(crate) const NOT_SUPPORTED: Self = Self(801);
+    /// A call that must not be made while a stream is being captured.
+    pub(crate) const CAPTURE_UNSUPPORTED: Self = Self(900);
 
     /// Whether the call succeeded.
     pub(crate) fn is_success(self) -> bool {

@@ -31,7 +31,7 @@ mod shown;
 use calls::Calls;
 
 pub(crate) use calls::{Entered, enter};
-pub(crate) use memory::{Range, allocate, end_with, find, free, has};
+pub(crate) use memory::{Range, allocate, end_with, find, free};
 pub(crate) use moves::serve;
 
 /// What a process knows of its movable memory. Zero bytes are that of a process without any.

@@ -71,7 +71,7 @@ hooks! {
 
     /// Returns a handle of the memory mapped at an address.
     fn cuMemRetainAllocationHandle(handle: Out<Handle>, address: Opaque) -> Status {
-        if movable::has(address as u64) {
+        if movable::find(address as u64).is_some() {
             return Status::INVALID_VALUE;
         }
         let work = || handle_of(handle, real::cuMemRetainAllocationHandle(handle, address));
@@ -87,7 +87,7 @@ hooks! {
 
     /// Removes mappings.
     fn cuMemUnmap(start: Pointer, bytes: usize) -> Status {
-        if movable::has(start) {
+        if movable::find(start).is_some() {
             return Status::INVALID_VALUE;
         }
         wait_while_suspended();
@@ -134,7 +134,7 @@ hooks! {
 
     /// Binds the memory mapped at an address.
     fn cuMulticastBindAddr(object: Handle, object_offset: usize, address: Pointer, bytes: usize, flags: u64) -> Status {
-        if movable::has(address) {
+        if movable::find(address).is_some() {
             return Status::INVALID_VALUE;
         }
         let work = || real::cuMulticastBindAddr(object, object_offset, address, bytes, flags);
@@ -155,7 +155,7 @@ hooks! {
     fn cuMulticastBindAddr_v2(
         object: Handle, device: Device, object_offset: usize, address: Pointer, bytes: usize, flags: u64,
     ) -> Status {
-        if movable::has(address) {
+        if movable::find(address).is_some() {
             return Status::INVALID_VALUE;
         }
         let work = || real::cuMulticastBindAddr_v2(object, device, object_offset, address, bytes, flags);

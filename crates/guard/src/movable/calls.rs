@@ -123,7 +123,9 @@ impl Calls {
 
     /// Lets threads into the driver again.
     pub(super) fn open(&self) {
-        self.place.store(HERE, Ordering::SeqCst);
+        if self.place.swap(HERE, Ordering::SeqCst) == HERE {
+            return;
+        }
         futex::wake(&self.place, u32::MAX >> 1);
     }
 

@@ -19,6 +19,7 @@ use crate::process::{self, Process};
 use crate::shares::Share;
 use crate::tracking::account;
 use crate::tracking::allocation::context;
+use crate::tracking::captures;
 use crate::tracking::slabs;
 use crate::tracking::table::{Entry, EntryKind};
 
@@ -221,13 +222,6 @@ fn make(
     Some(span.address)
 }
 
-/// Whether there is a movable allocation at an address.
-pub(crate) fn has(address: Pointer) -> bool {
-    calls::are_counted()
-        && process::get()
-            .is_ok_and(|it| it.table.change(EntryKind::Movable, address, |_| ()).is_some())
-}
-
 /// The movable allocation that an address is in.
 pub(crate) fn find(address: Pointer) -> Option<Range> {
     if !calls::are_counted() {
@@ -286,7 +280,13 @@ fn take(process: &Process, address: Pointer, state: State) -> Option<Entry> {
 /// Frees an allocation on the GPU. Unlike the driver's own plain memory, mappings end while work uses them: it is awaited.
 fn free_resident(process: &Process, address: Pointer, entry: Entry) -> Status {
     let span = Span::of(address, &entry);
-    let ended = match synchronize(entry.context) {
+    // To wait for a context would invalidate all captures.
+    let waited = if captures::are_any() {
+        Err(Status::CAPTURE_UNSUPPORTED)
+    } else {
+        synchronize(entry.context)
+    };
+    let ended = match waited {
         // Nothing of a lost context is waited for.
         Err(status) if !status.is_lost() => Err(status),
         _ => match span.clear(entry.extra[PLACE_WORD]) {

@@ -33,6 +33,8 @@ pub(crate) fn serve(process: &'static Process, share: &Share) {
         page.move_status.store(ended.err().unwrap_or(MOVED), Ordering::Relaxed);
         page.move_done.store(asked, Ordering::Release);
     }
+    // All that was away may have been freed.
+    open(process);
     show(share, page);
 }
 

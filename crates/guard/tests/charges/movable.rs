@@ -13,6 +13,9 @@ use crate::container::{self, Other};
 use crate::cuda::{CONTEXT, Cuda, FIRST_GPU, GIB, MIB, OUT_OF_MEMORY};
 use crate::{call, inside, role};
 
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`.
+const CAPTURE_UNSUPPORTED: u32 = 900;
+
 /// The driver of a process whose memory can be moved.
 macro_rules! movable {
     () => {
@@ -287,9 +290,12 @@ fn memory_looks_as_plain_memory_does() {
         2 => u32, names.as_ptr() => *const u32, places.as_ptr() => *const *mut u64, address => u64));
     assert_eq!((code, size, kind), (0, bytes, 2));
     let mut handle = 0_u64;
-    let code =
-        call!(cuda, cuMemRetainAllocationHandle(&raw mut handle => *mut u64, address => u64));
-    assert_eq!((code, cuda.unmap(address, 4 * MIB)), (1, 1));
+    // A mapping may be named by any address in it.
+    for place in [address, address + MIB] {
+        let code =
+            call!(cuda, cuMemRetainAllocationHandle(&raw mut handle => *mut u64, place => u64));
+        assert_eq!((code, cuda.unmap(place, 4 * MIB)), (1, 1));
+    }
     let (mut rows, mut pitch) = (0_u64, 0_u64);
     let code = call!(cuda, cuMemAllocPitch_v2(&raw mut rows => *mut u64, &raw mut pitch => *mut u64,
         1000 => u64, 4096 => u64, 4 => u32));
@@ -326,6 +332,7 @@ fn nothing_moves_while_a_stream_is_captured() {
     let begin = || call!(cuda, cuStreamBeginCapture_v2(stream => usize, 0 => u32));
     assert_eq!(begin(), 0);
     assert_eq!(agent.out(), MOVE_BUSY);
+    assert_eq!(cuda.free(filled.address), CAPTURE_UNSUPPORTED, "waiting would end the capture");
     assert_eq!(call!(cuda, cuStreamEndCapture(stream => usize, &raw mut graph => *mut usize)), 0);
     assert_eq!((agent.out(), agent.back()), (0, 0));
     assert_eq!(begin(), 0);
