@@ -48,6 +48,8 @@ pub struct Domain {
     pub devices: BTreeMap<DeviceId, Device>,
     /// Errors of applications.
     jobs: Jobs,
+    /// How many remedies and tests began.
+    attempts: u64,
     /// The circuit breaker.
     breaker: Breaker,
     /// Nodes that are not ready.

@@ -5,10 +5,13 @@ use serde::{Deserialize, Serialize};
 use crate::unit::{DeviceId, Place, Unit};
 
 /// A remedy. Later ones are harsher.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(rename_all = "camelCase")]
 pub enum Remedy {
     /// None; a test shows whether the device works.
+    #[default]
     Test,
     /// A reset of the device's PCIe function, as `nvidia-smi -r` does by default.
     ResetFunction,

@@ -127,6 +127,13 @@ pub enum Word {
     Retire,
 }
 
+/// One go at a device: a remedy and the test after it, or a test alone. A domain numbers them.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Attempt(pub u64);
+
 /// What became of a remedy or test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -148,7 +155,12 @@ pub enum Report {
     /// Something was observed.
     Observation(Observation),
     /// A remedy or test ended.
-    Outcome(Outcome),
+    Outcome {
+        /// Which, as decided. The outcome of another attempt than the one that runs changes nothing.
+        attempt: Attempt,
+        /// How.
+        outcome: Outcome,
+    },
     /// An operator decided.
     Word(Word),
 }

@@ -23,6 +23,7 @@ pub use step::{Event, step};
 
 use crate::reason::Reason;
 use crate::remedy::{Ladder, Remedy};
+use crate::signal::Attempt;
 use crate::{DAY, HOUR};
 
 /// The state of a device.
@@ -99,6 +100,12 @@ pub struct Track {
     pub relapses: u32,
     /// An operator fenced it: only an operator returns it.
     pub is_held: bool,
+    /// The harshest remedy since it last was in service. A retired device that was released counts as replaced.
+    pub tried: Remedy,
+    /// Why it retires once the remedy that runs ends.
+    pub retires: Option<Reason>,
+    /// The attempt that runs, or the last one.
+    pub attempt: Attempt,
 }
 
 /// Times and numbers of the states, and the ladder of remedies. Times are in seconds.
@@ -202,9 +209,9 @@ impl State {
 }
 
 impl Track {
-    /// Length of the device's test after a remedy, in seconds. Each relapse doubles it.
-    pub fn test_length(&self, rules: &Rules, after: Remedy) -> u64 {
-        let length = match after {
+    /// Length of the device's test, in seconds, by the harshest remedy before it. Each relapse doubles it.
+    pub fn test_length(&self, rules: &Rules) -> u64 {
+        let length = match self.tried {
             Remedy::Test | Remedy::ResetFunction | Remedy::ResetBus => rules.short_test,
             Remedy::ReloadDriver | Remedy::Reboot | Remedy::PowerCycle => rules.node_test,
             Remedy::Replace => rules.burn_in,

@@ -6,6 +6,7 @@ use super::{Domain, Facts};
 use crate::policy::{Mode, Policy};
 use crate::reason::Reason;
 use crate::remedy::Remedy;
+use crate::signal::Attempt;
 use crate::state::{Effect, State};
 use crate::unit::{DeviceId, Unit};
 
@@ -41,6 +42,8 @@ pub struct Fence {
 /// A remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
+    /// Its number, which its outcome repeats.
+    pub attempt: Attempt,
     /// Which.
     pub remedy: Remedy,
     /// The part that it is applied to.
@@ -52,6 +55,8 @@ pub struct Applied {
 /// A test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Running {
+    /// Its number, which its outcome repeats.
+    pub attempt: Attempt,
     /// Of which device.
     pub device: DeviceId,
     /// Its length, in seconds.
@@ -119,14 +124,19 @@ impl Domain {
             } else if is_occupied && !state.is_in_service() {
                 decisions.drains.push(*device);
             }
-            if let State::Verifying { after, .. } = state {
-                let seconds = known.track.test_length(&policy.rules, after);
-                decisions.tests.push(Running { device: *device, seconds });
+            if let State::Verifying { .. } = state {
+                let seconds = known.track.test_length(&policy.rules);
+                decisions.tests.push(Running {
+                    attempt: known.track.attempt,
+                    device: *device,
+                    seconds,
+                });
             }
         }
         if policy.mode == Mode::Act {
             let remedies = self.remedies(facts).into_iter();
-            decisions.remedies.extend(remedies.map(|((unit, remedy), devices)| Applied {
+            decisions.remedies.extend(remedies.map(|((unit, remedy, attempt), devices)| Applied {
+                attempt,
                 remedy,
                 unit,
                 devices,

@@ -20,8 +20,9 @@ impl Domain {
         let devices = facts.topology.devices(signal.unit);
         match &signal.report {
             Report::Word(word) => self.step_all(policy, facts, devices, Event::Word(*word), at),
-            Report::Outcome(outcome) => {
-                self.step_all(policy, facts, devices, Event::Ended(*outcome), at);
+            Report::Outcome { attempt, outcome } => {
+                let event = Event::Ended { attempt: *attempt, outcome: *outcome };
+                self.step_all(policy, facts, devices, event, at);
             }
             Report::Observation(observation) => {
                 self.note_readiness(signal.unit, observation);

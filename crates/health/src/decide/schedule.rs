@@ -8,6 +8,7 @@ use crate::budget::Use;
 use crate::policy::{Mode, Policy};
 use crate::reason::Reason;
 use crate::remedy::Remedy;
+use crate::signal::Attempt;
 use crate::state::{Event, State, step};
 use crate::unit::{DeviceId, Place, Unit};
 
@@ -61,8 +62,10 @@ impl Domain {
         used: &mut Use,
     ) {
         self.drain_peers(policy, device, group, facts.now);
+        let attempt = self.new_attempt();
         for member in group {
-            self.advance(policy, *member, Event::RemedyBegins(needs), facts.now);
+            let event = Event::RemedyBegins { remedy: needs, attempt };
+            self.advance(policy, *member, event, facts.now);
         }
         used.add(&racks(facts, group));
     }
@@ -158,7 +161,10 @@ impl Domain {
                 Some(wait) => {
                     waits.insert(device, wait);
                 }
-                None => self.advance(policy, device, Event::TestBegins, facts.now),
+                None => {
+                    let event = Event::TestBegins(self.new_attempt());
+                    self.advance(policy, device, event, facts.now);
+                }
             }
         }
     }
@@ -226,24 +232,32 @@ impl Domain {
     /// What of the budget the remedies that run use.
     fn budget_in_use(&self, facts: Facts<'_>) -> Use {
         let mut used = Use::default();
-        for unit in self.remedies(facts).keys() {
-            used.add(&racks(facts, facts.topology.devices(unit.0)));
+        for (unit, ..) in self.remedies(facts).keys() {
+            used.add(&racks(facts, facts.topology.devices(*unit)));
         }
         used
     }
 
     /// The devices on which remedies run, by the part that a remedy reaches.
-    pub(super) fn remedies(&self, facts: Facts<'_>) -> BTreeMap<(Unit, Remedy), Vec<DeviceId>> {
+    pub(super) fn remedies(
+        &self,
+        facts: Facts<'_>,
+    ) -> BTreeMap<(Unit, Remedy, Attempt), Vec<DeviceId>> {
         let mut remedies: BTreeMap<_, Vec<DeviceId>> = BTreeMap::new();
         for (device, known) in &self.devices {
             if let State::Resetting { remedy, .. } = known.track.state
                 && let Some(place) = facts.topology.place(*device)
             {
                 let reach = remedy.reach(*device, place);
-                remedies.entry((reach, remedy)).or_default().push(*device);
+                remedies.entry((reach, remedy, known.track.attempt)).or_default().push(*device);
             }
         }
         remedies
+    }
+
+    fn new_attempt(&mut self) -> Attempt {
+        self.attempts = self.attempts.saturating_add(1);
+        Attempt(self.attempts)
     }
 
     fn needs(&self, device: DeviceId) -> Option<Remedy> {

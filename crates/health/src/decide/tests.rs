@@ -5,7 +5,9 @@ use super::*;
 use crate::policy::Mode;
 use crate::reason::Reason;
 use crate::remedy::Remedy;
-use crate::signal::{JobId, LinkSeverity, Observation, Outcome, RecoveryAction, Report, Word};
+use crate::signal::{
+    Attempt, JobId, LinkSeverity, Observation, Outcome, RecoveryAction, Report, Word,
+};
 use crate::state::{Effect, State};
 use crate::unit::{Place, Unit};
 use crate::{DAY, HOUR};
@@ -76,8 +78,8 @@ pub(super) fn xid(number: u32, job: u64) -> Report {
     Report::Observation(Observation::Xid { number, job: Some(JobId(job)), link })
 }
 
-fn ended(outcome: Outcome) -> Report {
-    Report::Outcome(outcome)
+fn ended(attempt: u64, outcome: Outcome) -> Report {
+    Report::Outcome { attempt: Attempt(attempt), outcome }
 }
 
 #[test]
@@ -106,7 +108,10 @@ fn several_jobs_with_errors_on_one_device_make_it_suspect() {
     assert_eq!((decisions.drains, decisions.tests), (vec![DeviceId(0)], vec![]));
     bench.occupy([]);
     let decisions = bench.report([]);
-    assert_eq!(decisions.tests, [Running { device: DeviceId(0), seconds: 60 }]);
+    assert_eq!(
+        decisions.tests,
+        [Running { attempt: Attempt(1), device: DeviceId(0), seconds: 60 }]
+    );
 }
 
 #[test]
@@ -121,15 +126,28 @@ fn a_fault_is_fenced_alone_reset_once_idle_and_returns_after_its_test() {
     bench.occupy([1]);
     let decisions = bench.report([]);
     let devices = vec![DeviceId(0)];
-    let applied = Applied { remedy: Remedy::ResetFunction, unit: gpu(0), devices };
+    let applied =
+        Applied { attempt: Attempt(1), remedy: Remedy::ResetFunction, unit: gpu(0), devices };
     assert_eq!(decisions.remedies, std::slice::from_ref(&applied));
     assert_eq!(bench.report([]).remedies, [applied], "until its end");
-    let decisions = bench.report([(gpu(0), ended(Outcome::Remedied))]);
-    assert_eq!(decisions.tests, [Running { device: DeviceId(0), seconds: 60 }]);
-    let decisions = bench.report([(gpu(0), ended(Outcome::Passed))]);
+    let decisions = bench.report([(gpu(0), ended(1, Outcome::Remedied))]);
+    assert_eq!(
+        decisions.tests,
+        [Running { attempt: Attempt(1), device: DeviceId(0), seconds: 60 }]
+    );
+    let decisions = bench.report([(gpu(0), ended(1, Outcome::Passed))]);
     assert_eq!(decisions.fences[&DeviceId(0)].effect, Effect::None);
     bench.now += DAY;
     assert_eq!(bench.report([]), Decisions::default());
+}
+
+#[test]
+fn a_remedy_refused_twice_climbs_one_step() {
+    let mut bench = Bench::new(1, 1, true);
+    bench.xid(0, 48, 7);
+    let refused = || (gpu(0), ended(1, Outcome::Refused));
+    assert_eq!(bench.report([refused()]).remedies[0].remedy, Remedy::ResetBus);
+    assert_eq!(bench.report([refused()]).remedies[0].remedy, Remedy::ResetBus);
 }
 
 #[test]
@@ -176,12 +194,12 @@ fn a_gpu_off_the_bus_reboots_its_node_when_all_of_it_is_idle() {
     assert_eq!((decisions.drains, decisions.remedies), (vec![DeviceId(1)], vec![]));
     bench.occupy([]);
     assert_eq!(bench.report([]).remedies[0].unit, Unit::Node(0));
-    bench.report([(Unit::Node(0), ended(Outcome::Remedied))]);
+    bench.report([(Unit::Node(0), ended(1, Outcome::Remedied))]);
     assert_eq!(bench.states()[..2], ["Verifying", "Verifying"]);
-    let reports = [(gpu(0), ended(Outcome::Failed)), (gpu(1), ended(Outcome::Passed))];
+    let reports = [(gpu(0), ended(1, Outcome::Failed)), (gpu(1), ended(1, Outcome::Passed))];
     let decisions = bench.report(reports);
     assert_eq!(decisions.remedies[0].remedy, Remedy::PowerCycle);
-    bench.report([(Unit::Node(0), ended(Outcome::Refused))]);
+    bench.report([(Unit::Node(0), ended(2, Outcome::Refused))]);
     assert_eq!(bench.states(), ["Retired", "Retired", "Healthy", "Healthy"]);
 }
 
@@ -210,6 +228,34 @@ fn a_harsher_remedy_in_the_same_place_goes_first() {
 }
 
 #[test]
+fn a_device_that_fails_for_good_keeps_its_island_until_its_remedy_ends() {
+    let mut bench = Bench::new(1, 2, true);
+    bench.report([(gpu(0), xid(48, 7)), (gpu(1), xid(48, 8))]);
+    let decisions = bench.xid(0, 64, 7);
+    let units: Vec<_> = decisions.remedies.iter().map(|applied| applied.unit).collect();
+    assert_eq!(units, [gpu(0)]);
+    let decisions = bench.report([(gpu(0), ended(1, Outcome::Remedied))]);
+    assert_eq!((bench.states()[0], decisions.remedies[0].unit), ("Retired", gpu(1)));
+}
+
+#[test]
+fn a_burn_in_waits_as_other_tests_do() {
+    let mut bench = Bench::new(1, 1, true);
+    bench.occupy([0]);
+    bench.report([(gpu(0), Report::Word(Word::Retire))]);
+    let decisions = bench.report([(gpu(0), Report::Word(Word::Release))]);
+    assert_eq!(decisions.waits[&DeviceId(0)], Wait::Clients);
+    bench.occupy([]);
+    assert_eq!(bench.report([]).tests[0].seconds, 2 * HOUR);
+    bench.policy.mode = Mode::Observe;
+    bench.report([(gpu(0), Report::Word(Word::Retire))]);
+    bench.report([(gpu(0), Report::Word(Word::Release))]);
+    bench.now += DAY;
+    bench.report([]);
+    assert_eq!(bench.states(), ["Fenced"]);
+}
+
+#[test]
 fn remedies_keep_to_the_budget() {
     let mut bench = Bench::new(40, 1, true);
     let faults = [0, 1, 4, 8].map(|device| (gpu(device), xid(48, 7)));
@@ -217,7 +263,7 @@ fn remedies_keep_to_the_budget() {
     let units: Vec<_> = decisions.remedies.iter().map(|applied| applied.unit).collect();
     assert_eq!(units, [gpu(0), gpu(4)], "5% of 40 nodes, and one of a rack");
     assert_eq!(decisions.waits.values().collect::<Vec<_>>(), [&Wait::Budget; 2]);
-    let decisions = bench.report([(gpu(0), ended(Outcome::Remedied))]);
+    let decisions = bench.report([(gpu(0), ended(1, Outcome::Remedied))]);
     let units: Vec<_> = decisions.remedies.iter().map(|applied| applied.unit).collect();
     assert_eq!(units, [gpu(1), gpu(4)]);
 }
@@ -289,6 +335,8 @@ fn parts_stand_for_their_devices() {
     bench.report([(Unit::Instance(101), xid(48, 7))]);
     assert_eq!(bench.states(), ["Healthy", "Resetting", "Healthy", "Healthy"]);
     bench.report([(Unit::Rack(0), Report::Word(Word::Retire))]);
+    assert_eq!(bench.states(), ["Retired", "Resetting", "Retired", "Retired"]);
+    bench.report([(gpu(1), ended(1, Outcome::Remedied))]);
     assert_eq!(bench.states(), ["Retired"; 4]);
     assert_eq!(bench.report([(Unit::Nic(99), xid(48, 7))]).remedies, []);
 }

@@ -3,7 +3,7 @@
 use super::{Rules, State, Track};
 use crate::reason::Reason;
 use crate::remedy::Remedy;
-use crate::signal::{Outcome, Word};
+use crate::signal::{Attempt, Outcome, Word};
 
 /// What happens to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,11 +27,21 @@ pub enum Event {
         is_own: bool,
     },
     /// A remedy begins; its clients are gone.
-    RemedyBegins(Remedy),
+    RemedyBegins {
+        /// Which.
+        remedy: Remedy,
+        /// Its number.
+        attempt: Attempt,
+    },
     /// Its test begins; its clients are gone.
-    TestBegins,
+    TestBegins(Attempt),
     /// A remedy or test ended.
-    Ended(Outcome),
+    Ended {
+        /// Which.
+        attempt: Attempt,
+        /// How.
+        outcome: Outcome,
+    },
     /// An operator decided.
     Word(Word),
     /// Time passed.
@@ -40,21 +50,37 @@ pub enum Event {
 
 /// The device after an event. An event that does not fit the state changes nothing, so a report that comes twice does no harm.
 ///
-/// A time before the last change counts as the time of the change.
+/// A time before the last change counts as the time of the change. What was seen before a test is no result of it.
 #[must_use]
 pub fn step(track: &Track, rules: &Rules, event: Event, now: u64) -> Track {
+    if is_before_test(track, event, now) {
+        return *track;
+    }
     let now = now.max(track.since);
     let changed = match event {
         Event::Warned(reason) => warned(track, reason, now),
         Event::Suspected { reason, needs } => suspected(track, rules, reason, needs, now),
         Event::Failed { reason, needs, is_own } => failed(track, rules, reason, needs, is_own, now),
-        Event::RemedyBegins(remedy) => begun(track, remedy, now),
-        Event::TestBegins => test_begun(track, now),
-        Event::Ended(outcome) => ended(track, rules, outcome, now),
+        Event::RemedyBegins { remedy, attempt } => begun(track, remedy, attempt, now),
+        Event::TestBegins(attempt) => test_begun(track, attempt, now),
+        Event::Ended { attempt, outcome } if attempt == track.attempt => {
+            ended(track, rules, outcome, now)
+        }
+        Event::Ended { .. } => None,
         Event::Word(word) => worded(track, word, now),
         Event::Time => time(track, rules, now),
     };
     changed.unwrap_or(*track)
+}
+
+/// Whether an event says what the remedy before a running test may have mended. A need of another board is not mended.
+fn is_before_test(track: &Track, event: Event, now: u64) -> bool {
+    let is_mendable = match event {
+        Event::Suspected { .. } => true,
+        Event::Failed { needs, .. } => needs != Remedy::Replace,
+        _ => false,
+    };
+    is_mendable && now < track.since && matches!(track.state, State::Verifying { .. })
 }
 
 fn warned(track: &Track, reason: Reason, now: u64) -> Option<Track> {
@@ -82,13 +108,10 @@ fn suspected(
             Some(stay(track, State::Suspect { reason, needs }))
         }
         State::Fenced { needs: before, .. } if needs > before => {
-            Some(stay(track, State::Fenced { reason, needs }))
+            Some(stay(track, State::Fenced { reason, needs: not_milder(track, needs) }))
         }
         // The test says nothing any more.
-        State::Verifying { after, .. } => {
-            let needs = if needs == Remedy::Test { needs } else { needs.max(after) };
-            Some(fenced(track, reason, needs, now))
-        }
+        State::Verifying { .. } => Some(fenced(track, reason, not_milder(track, needs), now)),
         _ => None,
     }
 }
@@ -122,22 +145,22 @@ fn failed(
             Some(fenced(track, reason, needs.max(before), now))
         }
         State::Fenced { needs: before, .. } if needs > before => {
-            Some(stay(track, State::Fenced { reason, needs }))
+            Some(stay(track, State::Fenced { reason, needs: not_milder(track, needs) }))
         }
         // A fault of its own during a test is a test that failed.
-        State::Verifying { after, .. } if is_own => {
-            Some(fenced(track, reason, needs.max(rules.ladder.after(after)), now))
+        State::Verifying { .. } if is_own => {
+            Some(fenced(track, reason, needs.max(rules.ladder.after(track.tried)), now))
         }
-        State::Verifying { after, .. } => Some(fenced(track, reason, needs.max(after), now)),
-        State::Resetting { .. } if needs == Remedy::Replace => {
-            Some(to(track, State::Retired { reason }, now))
-        }
+        State::Verifying { .. } => Some(fenced(track, reason, not_milder(track, needs), now)),
+        // The remedy runs on, so the device stays where budget and island see it.
+        State::Resetting { .. } if needs == Remedy::Replace => Some(retiring(track, reason)),
         // Errors during a remedy are its effect. The test finds those that last.
         State::Resetting { .. } | State::Fenced { .. } | State::Retired { .. } => None,
     }
 }
 
-fn begun(track: &Track, remedy: Remedy, now: u64) -> Option<Track> {
+fn begun(track: &Track, remedy: Remedy, attempt: Attempt, now: u64) -> Option<Track> {
+    let track = &Track { attempt, tried: remedy.max(track.tried), ..*track };
     match track.state {
         State::Suspect { reason, .. } | State::Fenced { reason, .. } => {
             Some(to(track, State::Resetting { reason, remedy }, now))
@@ -146,7 +169,8 @@ fn begun(track: &Track, remedy: Remedy, now: u64) -> Option<Track> {
     }
 }
 
-fn test_begun(track: &Track, now: u64) -> Option<Track> {
+fn test_begun(track: &Track, attempt: Attempt, now: u64) -> Option<Track> {
+    let track = &Track { attempt, ..*track };
     match track.state {
         State::Suspect { reason, needs: Remedy::Test }
         | State::Fenced { reason, needs: Remedy::Test } => {
@@ -158,19 +182,24 @@ fn test_begun(track: &Track, now: u64) -> Option<Track> {
 
 fn ended(track: &Track, rules: &Rules, outcome: Outcome, now: u64) -> Option<Track> {
     match (track.state, outcome) {
+        (State::Resetting { .. }, Outcome::Remedied | Outcome::Refused)
+            if let Some(reason) = track.retires =>
+        {
+            Some(to(track, State::Retired { reason }, now))
+        }
         (State::Resetting { reason, remedy }, Outcome::Remedied) => {
             Some(to(track, State::Verifying { reason, after: remedy }, now))
         }
         (State::Resetting { remedy, .. }, Outcome::Refused) => {
-            let needs = rules.ladder.after(remedy);
+            let needs = rules.ladder.after(track.tried);
             Some(fenced(track, Reason::RemedyFailed(remedy), needs, now))
         }
         (State::Verifying { .. }, Outcome::Passed) if track.is_held => {
             Some(to(track, State::Fenced { reason: Reason::Operator, needs: Remedy::Test }, now))
         }
         (State::Verifying { .. }, Outcome::Passed) => Some(returned(track, now)),
-        (State::Verifying { after, .. }, Outcome::Failed) => {
-            Some(fenced(track, Reason::TestFailed, rules.ladder.after(after), now))
+        (State::Verifying { .. }, Outcome::Failed) => {
+            Some(fenced(track, Reason::TestFailed, rules.ladder.after(track.tried), now))
         }
         _ => None,
     }
@@ -180,6 +209,7 @@ fn worded(track: &Track, word: Word, now: u64) -> Option<Track> {
     let held = |is_held| Track { is_held, ..*track };
     match (word, track.state) {
         (Word::Fence | Word::Retire, State::Retired { .. }) => None,
+        (Word::Retire, State::Resetting { .. }) => Some(retiring(&held(false), Reason::Operator)),
         (Word::Retire, _) => {
             Some(to(&held(false), State::Retired { reason: Reason::Operator }, now))
         }
@@ -192,14 +222,23 @@ fn worded(track: &Track, word: Word, now: u64) -> Option<Track> {
             Some(to(&held(true), State::Fenced { reason: Reason::Operator, needs }, now))
         }
         (Word::Release, State::Retired { reason }) => {
-            let track = Track { relapses: 0, ..held(false) };
-            Some(to(&track, State::Verifying { reason, after: Remedy::Replace }, now))
+            let track = Track { relapses: 0, tried: Remedy::Replace, ..held(false) };
+            Some(to(&track, State::Fenced { reason, needs: Remedy::Test }, now))
+        }
+        // A burn-in that waits or runs goes on.
+        (Word::Release, State::Fenced { .. } | State::Verifying { .. })
+            if track.tried == Remedy::Replace =>
+        {
+            Some(held(false))
         }
         (Word::Release, State::Suspect { .. } | State::Fenced { .. } | State::Verifying { .. }) => {
             Some(returned(&held(false), now))
         }
         (Word::Release, State::Watch { .. }) => Some(to(track, State::Healthy, now)),
-        (Word::Release, _) => Some(held(false)),
+        (Word::Release, _) => {
+            let retires = track.retires.filter(|reason| *reason != Reason::Operator);
+            Some(Track { retires, ..held(false) })
+        }
     }
 }
 
@@ -211,13 +250,27 @@ fn time(track: &Track, rules: &Rules, now: u64) -> Option<Track> {
         State::Resetting { .. } if passed >= rules.limit => {
             ended(track, rules, Outcome::Refused, now)
         }
-        State::Verifying { after, .. }
-            if passed >= rules.limit.saturating_add(track.test_length(rules, after)) =>
+        State::Verifying { .. }
+            if passed >= rules.limit.saturating_add(track.test_length(rules)) =>
         {
             ended(track, rules, Outcome::Failed, now)
         }
         _ => None,
     }
+}
+
+/// What a device needs that is not milder than what was tried. No remedy is like a replacement.
+fn not_milder(track: &Track, needs: Remedy) -> Remedy {
+    if needs == Remedy::Test || track.tried == Remedy::Replace {
+        needs
+    } else {
+        needs.max(track.tried)
+    }
+}
+
+/// In its remedy, and for good out of service after it.
+fn retiring(track: &Track, reason: Reason) -> Track {
+    Track { retires: track.retires.or(Some(reason)), ..*track }
 }
 
 /// Out of service, for good if it is to be replaced.
@@ -230,11 +283,12 @@ fn fenced(track: &Track, reason: Reason, needs: Remedy, now: u64) -> Track {
 }
 
 fn returned(track: &Track, now: u64) -> Track {
-    Track { returned: Some(now), ..to(track, State::Probation, now) }
+    Track { returned: Some(now), tried: Remedy::Test, ..to(track, State::Probation, now) }
 }
 
 fn to(track: &Track, state: State, now: u64) -> Track {
-    Track { state, since: now, ..*track }
+    let retires = track.retires.filter(|_| matches!(state, State::Resetting { .. }));
+    Track { state, since: now, retires, ..*track }
 }
 
 fn stay(track: &Track, state: State) -> Track {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::signal::{Outcome, Word};
+use crate::signal::{Attempt, Outcome, Word};
 
 /// The device after events at times.
 fn run(events: &[(u64, Event)]) -> Track {
@@ -11,11 +11,17 @@ const XID: Reason = Reason::Xid(48);
 
 const FAULT: Event = Event::Failed { reason: XID, needs: Remedy::ResetFunction, is_own: true };
 
-const RESET: Event = Event::RemedyBegins(Remedy::ResetFunction);
+const RESET: Event = Event::RemedyBegins { remedy: Remedy::ResetFunction, attempt: ONE };
 
-const REMEDIED: Event = Event::Ended(Outcome::Remedied);
+const REMEDIED: Event = ended(Outcome::Remedied);
 
-const PASSED: Event = Event::Ended(Outcome::Passed);
+const PASSED: Event = ended(Outcome::Passed);
+
+const ONE: Attempt = Attempt(1);
+
+const fn ended(outcome: Outcome) -> Event {
+    Event::Ended { attempt: ONE, outcome }
+}
 
 #[test]
 fn a_fault_is_fenced_reset_tested_and_returns() {
@@ -48,8 +54,8 @@ fn remedies_that_fail_climb_the_ladder_and_end_in_retirement() {
     let mut remedies = Vec::new();
     while let Some(needs) = track.state.needs() {
         remedies.push(needs);
-        track = step(&track, &rules, Event::RemedyBegins(needs), 0);
-        track = step(&track, &rules, Event::Ended(Outcome::Refused), 0);
+        track = step(&track, &rules, Event::RemedyBegins { remedy: needs, attempt: ONE }, 0);
+        track = step(&track, &rules, ended(Outcome::Refused), 0);
     }
     assert_eq!(remedies, rules.ladder.remedies());
     let reason = Reason::RemedyFailed(Remedy::PowerCycle);
@@ -58,7 +64,7 @@ fn remedies_that_fail_climb_the_ladder_and_end_in_retirement() {
 
 #[test]
 fn a_test_that_fails_calls_for_the_next_remedy() {
-    let track = run(&[(0, FAULT), (0, RESET), (0, REMEDIED), (9, Event::Ended(Outcome::Failed))]);
+    let track = run(&[(0, FAULT), (0, RESET), (0, REMEDIED), (9, ended(Outcome::Failed))]);
     let next = State::Fenced { reason: Reason::TestFailed, needs: Remedy::ResetBus };
     assert_eq!(track.state, next);
     let track = run(&[(0, FAULT), (0, RESET), (0, REMEDIED), (9, FAULT)]);
@@ -85,7 +91,7 @@ fn relapses_double_the_test_and_the_third_retires() {
     let mut lengths = Vec::new();
     for now in (0..).step_by(3_600).take(4) {
         track = step(&track, &rules, FAULT, now);
-        lengths.push(track.test_length(&rules, Remedy::ResetFunction));
+        lengths.push(track.test_length(&rules));
         for event in [RESET, REMEDIED, PASSED] {
             track = step(&track, &rules, event, now);
         }
@@ -108,7 +114,7 @@ fn a_fault_long_after_the_return_is_no_relapse() {
 #[test]
 fn only_an_operator_returns_what_an_operator_fenced() {
     let fence = Event::Word(Word::Fence);
-    let held = run(&[(0, fence), (1, Event::TestBegins), (2, PASSED)]);
+    let held = run(&[(0, fence), (1, Event::TestBegins(ONE)), (2, PASSED)]);
     assert_eq!(held.state, State::Fenced { reason: Reason::Operator, needs: Remedy::Test });
     let released = step(&held, &Rules::default(), Event::Word(Word::Release), 3);
     assert_eq!((released.state, released.is_held), (State::Probation, false));
@@ -126,11 +132,18 @@ fn a_retired_device_returns_by_word_and_burn_in() {
     let rules = Rules::default();
     assert_eq!(step(&retired, &rules, FAULT, 1), retired);
     assert_eq!(step(&retired, &rules, Event::Word(Word::Fence), 1), retired);
-    let tested = step(&retired, &rules, Event::Word(Word::Release), 1);
-    assert_eq!(tested.test_length(&rules, Remedy::Replace), 2 * HOUR);
-    assert_eq!(step(&tested, &rules, PASSED, 2).state, State::Probation);
-    let failed = step(&tested, &rules, Event::Ended(Outcome::Failed), 2);
+    let release = Event::Word(Word::Release);
+    let pending = step(&retired, &rules, release, 1);
+    assert_eq!(pending.state.needs(), Some(Remedy::Test));
+    assert_eq!(step(&pending, &rules, release, 2), pending, "it waits for its burn-in");
+    let tested = step(&pending, &rules, Event::TestBegins(ONE), 2);
+    assert_eq!(tested.test_length(&rules), 2 * HOUR);
+    assert_eq!(step(&tested, &rules, release, 2), tested);
+    let passed = step(&tested, &rules, PASSED, 2);
+    assert_eq!((passed.state, passed.test_length(&rules)), (State::Probation, 60));
+    let failed = step(&tested, &rules, ended(Outcome::Failed), 2);
     assert_eq!(failed.state, State::Retired { reason: Reason::TestFailed });
+    assert_eq!(step(&pending, &rules, Event::Time, DAY), pending);
 }
 
 #[test]
@@ -140,7 +153,15 @@ fn a_row_remap_that_failed_retires() {
     let retired = State::Retired { reason: Reason::RemapFailed };
     assert_eq!(run(&[(0, failed)]).state, retired);
     assert_eq!(run(&[(0, FAULT), (1, failed)]).state, retired);
-    assert_eq!(run(&[(0, FAULT), (1, RESET), (2, failed)]).state, retired);
+    let resetting = run(&[(0, FAULT), (1, RESET), (2, failed)]);
+    assert_eq!(resetting.state.name(), "Resetting", "the remedy runs on");
+    let rules = Rules::default();
+    for end in [REMEDIED, ended(Outcome::Refused)] {
+        assert_eq!(step(&resetting, &rules, end, 3).state, retired);
+    }
+    assert_eq!(step(&resetting, &rules, Event::Time, 1 + rules.limit).state, retired);
+    let worded = run(&[(0, FAULT), (1, RESET), (2, Event::Word(Word::Retire)), (3, REMEDIED)]);
+    assert_eq!(worded.state, State::Retired { reason: Reason::Operator });
 }
 
 #[test]
@@ -164,4 +185,42 @@ fn reports_that_come_twice_change_nothing() {
     assert_eq!(run(&[(0, FAULT), (1, RESET), (2, REMEDIED), (3, REMEDIED)]), once);
     let once = run(&[(0, FAULT)]);
     assert_eq!(run(&[(0, FAULT), (3, FAULT), (4, REMEDIED), (5, PASSED)]), once);
+}
+
+#[test]
+fn an_outcome_of_another_attempt_changes_nothing() {
+    let rules = Rules::default();
+    let next = Event::RemedyBegins { remedy: Remedy::ResetBus, attempt: Attempt(2) };
+    let resetting = run(&[(0, FAULT), (1, RESET), (2, ended(Outcome::Refused)), (3, next)]);
+    assert_eq!(step(&resetting, &rules, ended(Outcome::Refused), 4), resetting);
+    assert_eq!(step(&resetting, &rules, REMEDIED, 4), resetting);
+    let second = |outcome| Event::Ended { attempt: Attempt(2), outcome };
+    let verifying = step(&resetting, &rules, second(Outcome::Remedied), 4);
+    assert_eq!(step(&verifying, &rules, PASSED, 5), verifying, "a late one");
+    assert_eq!(step(&verifying, &rules, second(Outcome::Passed), 5).state, State::Probation);
+}
+
+#[test]
+fn what_was_seen_before_a_test_is_no_fault_of_the_test() {
+    let rules = Rules::default();
+    let verifying = run(&[(0, FAULT), (10, RESET), (20, REMEDIED)]);
+    assert_eq!(step(&verifying, &rules, FAULT, 19), verifying);
+    assert_eq!(step(&verifying, &rules, FAULT, 20).state.name(), "Fenced");
+    let worn = Event::Failed { reason: XID, needs: Remedy::Replace, is_own: true };
+    assert_eq!(step(&verifying, &rules, worn, 19).state.name(), "Retired");
+}
+
+#[test]
+fn a_suspicion_during_a_test_loses_neither_burn_in_nor_ladder() {
+    let rules = Rules::default();
+    let sign = Event::Suspected { reason: Reason::Nic, needs: Remedy::Test };
+    let released = run(&[(0, Event::Word(Word::Retire)), (1, Event::Word(Word::Release))]);
+    let test = |track: &Track| step(track, &rules, Event::TestBegins(ONE), 2);
+    let again = test(&step(&test(&released), &rules, sign, 3));
+    assert_eq!(again.state.name(), "Verifying");
+    assert_eq!(again.test_length(&rules), 2 * HOUR);
+    let reset = run(&[(0, FAULT), (1, RESET), (2, REMEDIED), (3, sign)]);
+    assert_eq!(reset.state.needs(), Some(Remedy::Test));
+    let failed = step(&test(&reset), &rules, ended(Outcome::Failed), 4);
+    assert_eq!(failed.state.needs(), Some(Remedy::ResetBus));
 }

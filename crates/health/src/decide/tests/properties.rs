@@ -14,12 +14,12 @@ use crate::signal::{Observation, RecoveryAction, Report, Signal};
 use crate::state::Track;
 use crate::xid::XidClass;
 
-/// Runs a script with a decider, then lets all end. Runs it a second time, which must decide the same.
+/// Runs a script with a decider, then lets all end. Runs it a second time with each outcome reported again and again, which must decide the same.
 fn holds(decider: &mut Decider<'_>, script: &Script) -> Result<(), String> {
     let mut world = World::new(script.resets_alone);
     let decisions = world.run(decider, &script.turns)?;
     world.settle(decider)?;
-    let again = World::new(script.resets_alone).run(decider, &script.turns)?;
+    let again = World::new(script.resets_alone).repeating().run(decider, &script.turns)?;
     if again == decisions { Ok(()) } else { Err("equal input, other decisions".into()) }
 }
 
@@ -141,7 +141,7 @@ fn outcomes_that_get_lost_without_a_limit_are_noticed() {
         |domain: &mut Domain, policy: &Policy, facts: Facts<'_>, signals: &[Signal]| {
             let mut patient = policy.clone();
             patient.rules.limit = u64::MAX;
-            let is_kept = |signal: &&Signal| !matches!(signal.report, Report::Outcome(_));
+            let is_kept = |signal: &&Signal| !matches!(signal.report, Report::Outcome { .. });
             let kept: Vec<Signal> = signals.iter().filter(is_kept).cloned().collect();
             domain.decide(&patient, facts, &kept)
         };
@@ -152,7 +152,7 @@ fn outcomes_that_get_lost_without_a_limit_are_noticed() {
 #[test]
 fn lost_outcomes_end_by_the_limit() {
     let mut deaf = |domain: &mut Domain, policy: &Policy, facts: Facts<'_>, signals: &[Signal]| {
-        let is_kept = |signal: &&Signal| !matches!(signal.report, Report::Outcome(_));
+        let is_kept = |signal: &&Signal| !matches!(signal.report, Report::Outcome { .. });
         let kept: Vec<Signal> = signals.iter().filter(is_kept).cloned().collect();
         domain.decide(policy, facts, &kept)
     };

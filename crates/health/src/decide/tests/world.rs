@@ -7,7 +7,7 @@ use crate::HOUR;
 use crate::budget::Budget;
 use crate::decide::{Applied, Decisions, Domain, Facts, Wait};
 use crate::policy::Policy;
-use crate::signal::{NicPort, Observation, Outcome, RecoveryAction, Report, Signal, Word};
+use crate::signal::{Attempt, NicPort, Observation, Outcome, RecoveryAction, Report, Signal, Word};
 use crate::state::Effect;
 use crate::unit::{DeviceId, Topology, Unit};
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,6 +52,10 @@ fn unit() -> impl Strategy<Value = Unit> {
     ]
 }
 
+fn unasked(outcome: Outcome) -> impl Strategy<Value = Report> {
+    (0..20_u64).prop_map(move |attempt| Report::Outcome { attempt: Attempt(attempt), outcome })
+}
+
 fn report() -> impl Strategy<Value = Report> {
     let observed = |observation| Just(Report::Observation(observation)).boxed();
     let action = prop_oneof![
@@ -76,9 +80,9 @@ fn report() -> impl Strategy<Value = Report> {
         1 => any::<bool>().prop_map(|ready| Report::Observation(Observation::NodeReady(ready))),
         1 => word.prop_map(Report::Word),
         // Reports that nothing asked for.
-        1 => Just(Report::Outcome(Outcome::Remedied)),
-        1 => Just(Report::Outcome(Outcome::Refused)),
-        1 => Just(Report::Outcome(Outcome::Failed)),
+        1 => unasked(Outcome::Remedied),
+        1 => unasked(Outcome::Refused),
+        1 => unasked(Outcome::Failed),
     ]
 }
 
@@ -138,6 +142,9 @@ pub(super) struct World {
     occupied: BTreeSet<DeviceId>,
     now: u64,
     last: Decisions,
+    /// Outcomes so far, and whether each is reported again in every later turn.
+    ended: Vec<(Unit, Report)>,
+    repeats: bool,
 }
 
 impl World {
@@ -149,7 +156,14 @@ impl World {
             occupied: BTreeSet::new(),
             now: 10 * HOUR,
             last: Decisions::default(),
+            ended: Vec::new(),
+            repeats: false,
         }
+    }
+
+    /// A world that reports each outcome again in every later turn.
+    pub(super) fn repeating(self) -> Self {
+        Self { repeats: true, ..self }
     }
 
     /// Runs all turns. Returns all decisions, or what did not hold.
@@ -173,7 +187,12 @@ impl World {
                 self.occupied.remove(&DeviceId(*device));
             }
             let mut reports = turn.signals.clone();
-            reports.extend(self.outcomes(&turn.outcomes));
+            let ended = self.outcomes(&turn.outcomes);
+            if self.repeats {
+                reports.extend(self.ended.iter().cloned());
+                self.ended.extend(ended.iter().cloned());
+            }
+            reports.extend(ended);
             self.decide(decider, now, reports)?;
             all.push(self.last.clone());
         }
@@ -213,19 +232,17 @@ impl World {
 
     /// The outcomes of what runs, in order.
     fn outcomes(&self, outcomes: &[Option<bool>]) -> Vec<(Unit, Report)> {
-        let remedies = self
-            .last
-            .remedies
-            .iter()
-            .map(|applied| (applied.unit, [Outcome::Refused, Outcome::Remedied]));
-        let tests = self
-            .last
-            .tests
-            .iter()
-            .map(|test| (Unit::Device(test.device), [Outcome::Failed, Outcome::Passed]));
+        let remedies =
+            self.last.remedies.iter().map(|applied| {
+                (applied.unit, applied.attempt, [Outcome::Refused, Outcome::Remedied])
+            });
+        let tests = self.last.tests.iter().map(|test| {
+            (Unit::Device(test.device), test.attempt, [Outcome::Failed, Outcome::Passed])
+        });
         let ends = remedies.chain(tests).zip(outcomes.iter().cycle());
-        ends.filter_map(|((unit, ends), outcome)| {
-            Some((unit, Report::Outcome(ends[usize::from((*outcome)?)])))
+        ends.filter_map(|((unit, attempt, ends), outcome)| {
+            let outcome = ends[usize::from((*outcome)?)];
+            Some((unit, Report::Outcome { attempt, outcome }))
         })
         .collect()
     }
@@ -252,7 +269,7 @@ impl World {
             let is_returned = |signal: &Signal| {
                 let ends = matches!(
                     signal.report,
-                    Report::Outcome(Outcome::Passed) | Report::Word(Word::Release)
+                    Report::Outcome { outcome: Outcome::Passed, .. } | Report::Word(Word::Release)
                 );
                 ends && self.topology.devices(signal.unit).contains(device)
             };
@@ -283,10 +300,8 @@ impl World {
     fn check_remedies(&self, before: &Decisions) -> Result<(), String> {
         let remedies = &self.last.remedies;
         // A device may be retired while a remedy of its group runs on.
-        let ran = |applied: &Applied| {
-            let is_same = |one: &Applied| (one.unit, one.remedy) == (applied.unit, applied.remedy);
-            before.remedies.iter().any(is_same)
-        };
+        let ran =
+            |applied: &Applied| before.remedies.iter().any(|one| one.attempt == applied.attempt);
         let mut by_rack: BTreeMap<u32, u64> = BTreeMap::new();
         for applied in remedies {
             let devices = self.topology.devices(applied.unit);
