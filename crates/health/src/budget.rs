@@ -34,7 +34,7 @@ pub struct BreakerRules {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Breaker {
-    /// Nodes with a new fence, and when the last one was.
+    /// Nodes with a device that newly left service for a sign or a fault, and when the last one did.
     fenced: BTreeMap<u32, u64>,
     /// Until when remedies are stopped.
     open_until: u64,
@@ -89,13 +89,13 @@ impl Use {
 }
 
 impl Breaker {
-    /// Notes a new fence on a node.
+    /// Notes a device of a node that left service.
     pub(crate) fn note(&mut self, node: u32, now: u64) {
         let last = self.fenced.entry(node).or_insert(now);
         *last = now.max(*last);
     }
 
-    /// Opens if too many nodes of the domain had a new fence of late.
+    /// Opens if devices of too many nodes of the domain left service of late.
     pub(crate) fn update(&mut self, rules: &BreakerRules, nodes: usize, now: u64) {
         self.fenced.retain(|_, last| now.saturating_sub(*last) < rules.window);
         let fenced = count(self.fenced.len());

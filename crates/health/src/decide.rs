@@ -36,8 +36,8 @@ pub struct Device {
     /// Its history, for its risk. The caller adds time at work ([`History::expose`]) and repairs of hardware
     /// ([`History::repaired`]): a reset repairs none.
     pub history: History,
-    /// Whether its pods are being evicted.
-    pub evicts: bool,
+    /// Since when its pods are being evicted, in seconds; `None` if they are not.
+    pub evicts_since: Option<u64>,
 }
 
 /// What is remembered of a domain: the devices that share a budget and a circuit breaker.

@@ -94,6 +94,8 @@ pub struct TimesSpec {
     pub repeat_seconds: i64,
     /// Time after which a remedy counts as failed.
     pub remedy_limit_seconds: i64,
+    /// Time after which clients that do not leave hold up neither evictions elsewhere nor a reboot of their node.
+    pub stuck_clients_seconds: i64,
     /// Length of a test after a reset.
     pub short_test_seconds: i64,
     /// Length of a test after a reboot.
@@ -202,6 +204,7 @@ impl Default for TimesSpec {
             relapses: 3,
             repeat_seconds: 86_400,
             remedy_limit_seconds: 1_800,
+            stuck_clients_seconds: 600,
             short_test_seconds: 60,
             node_test_seconds: 120,
             burn_in_seconds: 7_200,
@@ -287,6 +290,7 @@ impl TimesSpec {
             last_relapse: u32::try_from(last_relapse).unwrap_or(u32::MAX),
             repeat: within("times.repeatSeconds", self.repeat_seconds, 1, YEAR)?,
             limit: within("times.remedyLimitSeconds", self.remedy_limit_seconds, 1, YEAR)?,
+            stuck: within("times.stuckClientsSeconds", self.stuck_clients_seconds, 1, YEAR)?,
             short_test: within("times.shortTestSeconds", self.short_test_seconds, 1, YEAR)?,
             node_test: within("times.nodeTestSeconds", self.node_test_seconds, 1, YEAR)?,
             burn_in: within("times.burnInSeconds", self.burn_in_seconds, 1, YEAR)?,

@@ -125,6 +125,8 @@ pub struct Rules {
     pub repeat: u64,
     /// Time after which a remedy counts as failed. A test may take this much longer than its length.
     pub limit: u64,
+    /// Time after which clients that do not leave hold up neither evictions elsewhere nor a remedy from outside the node.
+    pub stuck: u64,
     /// Length of a test after a reset or without a remedy.
     pub short_test: u64,
     /// Length of a test after a remedy of the whole node.
@@ -143,6 +145,7 @@ impl Default for Rules {
             last_relapse: 3,
             repeat: DAY,
             limit: HOUR / 2,
+            stuck: HOUR / 6,
             short_test: 60,
             node_test: 120,
             burn_in: 2 * HOUR,

@@ -48,7 +48,8 @@ pub struct Applied {
     pub remedy: Remedy,
     /// The part that it is applied to.
     pub unit: Unit,
-    /// The devices that it is to bring back. None of the part has clients.
+    /// The devices that it is to bring back. No device of the part has clients, but for a remedy from outside the node: clients that
+    /// eviction did not end in time are ended by it.
     pub devices: Vec<DeviceId>,
 }
 
@@ -111,7 +112,7 @@ impl Domain {
         let mut decisions = Decisions { waits, ..Decisions::default() };
         for (device, known) in &self.devices {
             let state = known.track.state;
-            let Some(effect) = state.effect(known.evicts) else { continue };
+            let Some(effect) = state.effect(known.evicts_since.is_some()) else { continue };
             let effect = if policy.mode == Mode::Observe { Effect::None } else { effect };
             let fence = Fence { state, effect, reason: state.reason() };
             decisions.fences.insert(*device, fence);
@@ -119,7 +120,7 @@ impl Domain {
                 continue;
             }
             let is_occupied = facts.occupied.contains(device);
-            if is_occupied && known.evicts {
+            if is_occupied && known.evicts_since.is_some() {
                 decisions.evictions.push(*device);
             } else if is_occupied && !state.is_in_service() {
                 decisions.drains.push(*device);

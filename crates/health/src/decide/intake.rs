@@ -110,8 +110,19 @@ impl Domain {
         let Some(known) = self.devices.get_mut(&device) else { return false };
         let before = known.track.state;
         known.track = step(&known.track, &policy.rules, event, at);
-        let is_new = before.may_run() && !known.track.state.may_run();
-        if is_new && let Some(place) = facts.topology.place(device) {
+        let after = known.track.state;
+        let is_new = before.may_run() && !after.may_run();
+        let has_left = before.is_in_service() && !after.is_in_service();
+        // Words and drains for a peer's remedy are no faults.
+        let is_sign = match event {
+            Event::Suspected { reason, .. } => reason != Reason::PeerRemedy,
+            Event::Failed { .. } => true,
+            _ => false,
+        };
+        if is_sign
+            && (is_new || has_left)
+            && let Some(place) = facts.topology.place(device)
+        {
             self.breaker.note(place.node, at);
         }
         is_new

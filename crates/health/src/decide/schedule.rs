@@ -31,7 +31,10 @@ impl Domain {
             let wait = self
                 .wait(policy, facts, device, needs, group)
                 .or_else(|| (!Self::fits(policy, facts, &used, group)).then_some(Wait::Budget));
-            let is_occupied = group.iter().any(|member| facts.occupied.contains(member));
+            let is_occupied = group.iter().any(|member| {
+                facts.occupied.contains(member)
+                    && !(needs.is_from_outside() && self.is_stuck(policy, facts, *member))
+            });
             match wait {
                 Some(wait) => {
                     waits.insert(device, wait);
@@ -132,6 +135,18 @@ impl Domain {
             .any(|member| self.devices.get(member).is_some_and(|known| is_busy(known.track.state)))
     }
 
+    /// Whether a device out of service has clients that do not leave: its eviction is long ago, or it needs a remedy from outside
+    /// since long.
+    fn is_stuck(&self, policy: &Policy, facts: Facts<'_>, device: DeviceId) -> bool {
+        let Some(known) = self.devices.get(&device) else { return false };
+        let is_long = |since| facts.now.saturating_sub(since) >= policy.rules.stuck;
+        let state = known.track.state;
+        let needs_outside = state.needs().is_some_and(Remedy::is_from_outside);
+        !state.may_run()
+            && (known.evicts_since.is_some_and(is_long)
+                || (needs_outside && is_long(known.track.since)))
+    }
+
     /// Takes the peers of a device out of scheduling, so that they become idle for its remedy.
     fn drain_peers(&mut self, policy: &Policy, device: DeviceId, group: &[DeviceId], now: u64) {
         for member in group.iter().filter(|member| **member != device) {
@@ -205,13 +220,17 @@ impl Domain {
         let mut waiting = Vec::new();
         for (device, known) in &mut self.devices {
             let is_out = !known.track.state.may_run();
-            known.evicts &= may_evict && is_out;
+            let since = known.evicts_since.filter(|_| may_evict && is_out);
+            known.evicts_since = since.map(|since| since.min(facts.now));
             let place = facts.topology.place(*device);
             let Some(place) = place.filter(|_| is_out && facts.occupied.contains(device)) else {
                 continue;
             };
-            if known.evicts {
-                nodes.insert(place.node);
+            if let Some(since) = known.evicts_since {
+                // Clients that do not leave hold up no other node.
+                if facts.now - since.min(facts.now) < policy.rules.stuck {
+                    nodes.insert(place.node);
+                }
             } else if may_evict {
                 waiting.push((known.track.since, *device, place.node));
             }
@@ -224,7 +243,7 @@ impl Domain {
                 && let Some(known) = self.devices.get_mut(&device)
             {
                 nodes.insert(node);
-                known.evicts = true;
+                known.evicts_since = Some(facts.now);
             }
         }
     }

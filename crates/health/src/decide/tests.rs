@@ -280,6 +280,44 @@ fn evictions_keep_to_the_budget() {
 }
 
 #[test]
+fn clients_that_do_not_leave_hold_up_no_other_eviction() {
+    let mut bench = Bench::new(20, 1, true);
+    bench.occupy(0..20);
+    let faults = [0, 5].map(|device| (gpu(device), xid(48, 7)));
+    assert_eq!(bench.report(faults).evictions, [DeviceId(0)], "one node of twenty");
+    bench.now += 598;
+    assert_eq!(bench.report([]).evictions, [DeviceId(0)]);
+    assert_eq!(bench.report([]).evictions, [0, 5].map(DeviceId));
+}
+
+#[test]
+fn a_reboot_waits_for_clients_that_work_and_not_for_those_that_hang() {
+    let mut bench = Bench::new(1, 2, true);
+    bench.policy.evict = false;
+    bench.occupy([0, 1]);
+    bench.xid(0, 79, 7);
+    bench.now += 2 * HOUR;
+    assert_eq!(bench.report([]).remedies, [], "a pod runs on the other GPU");
+    bench.occupy([0]);
+    assert_eq!(bench.report([]).remedies[0].remedy, Remedy::Reboot);
+    let mut bench = Bench::new(1, 1, true);
+    bench.occupy([0]);
+    bench.xid(0, 48, 7);
+    bench.now += DAY;
+    assert_eq!(bench.report([]).remedies, [], "no reset with clients");
+}
+
+#[test]
+fn signs_of_many_nodes_are_a_storm_and_words_are_none() {
+    let mut bench = Bench::new(20, 1, true);
+    bench.report([0, 5, 10].map(|node| (Unit::Node(node), Report::Word(Word::Fence))));
+    assert!(!bench.domain.is_storm(bench.now));
+    let down = || Report::Observation(Observation::Nvlink { inactive: 1, recoveries: 0 });
+    bench.report([1, 6, 11].map(|device| (gpu(device), down())));
+    assert!(bench.domain.is_storm(bench.now));
+}
+
+#[test]
 fn faults_of_many_nodes_stop_remedies_and_keep_fences() {
     let mut bench = Bench::new(20, 1, true);
     let decisions = bench.report([0, 5, 10].map(|device| (gpu(device), xid(48, 7))));

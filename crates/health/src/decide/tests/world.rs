@@ -296,7 +296,7 @@ impl World {
         }
     }
 
-    /// Remedies keep to the budget, touch no device with clients, and do not begin in a storm.
+    /// Remedies keep to the budget, touch no device with clients (a reboot may, if they are stuck), and do not begin in a storm.
     fn check_remedies(&self, before: &Decisions) -> Result<(), String> {
         let remedies = &self.last.remedies;
         // A device may be retired while a remedy of its group runs on.
@@ -312,7 +312,10 @@ impl World {
             if ran(applied) {
                 continue;
             }
-            if devices.iter().any(|device| self.occupied.contains(device)) {
+            let was_out =
+                |device| before.fences.get(device).is_some_and(|fence| !fence.state.may_run());
+            let is_stuck = |device| applied.remedy.is_from_outside() && was_out(device);
+            if devices.iter().any(|device| self.occupied.contains(device) && !is_stuck(device)) {
                 return Err(format!("{applied:?} with clients"));
             }
         }
