@@ -94,9 +94,11 @@ pub struct Track {
     pub state: State,
     /// Since when, in seconds. In [`State::Watch`] the time of the last warning.
     pub since: u64,
-    /// When it last returned to service.
+    /// When it last returned to service after a fault of its own.
     pub returned: Option<u64>,
-    /// Fences of its own soon after a return, in a row.
+    /// Whether it had a fault of its own since it last was in service.
+    pub has_failed: bool,
+    /// Faults of its own soon after a return, in a row.
     pub relapses: u32,
     /// An operator fenced it: only an operator returns it.
     pub is_held: bool,
@@ -117,7 +119,7 @@ pub struct Rules {
     pub watch: u64,
     /// Time of probation.
     pub probation: u64,
-    /// A fence within this time after a return is a relapse.
+    /// A fault of a device's own within this time after a return is a relapse.
     pub relapse: u64,
     /// The relapse that retires a device.
     pub last_relapse: u32,

@@ -27,7 +27,8 @@ impl Domain {
                 && self.wait(policy, facts, device, needs, group).is_none()
                 && Self::fits(policy, facts, used, group)
             {
-                self.advance(policy, device, Event::Suspected { reason, needs }, facts.now);
+                let event = Event::Suspected { reason, needs, is_own: false };
+                self.advance(policy, device, event, facts.now);
                 self.begin_remedy(policy, facts, device, needs, group, used);
             }
         }

@@ -57,7 +57,7 @@ impl Domain {
                 for device in devices {
                     if self.jobs.note(*job, *device, at, policy.rules.repeat) {
                         let reason = Reason::RepeatedXid(number);
-                        let event = Event::Suspected { reason, needs: Remedy::Test };
+                        let event = Event::Suspected { reason, needs: Remedy::Test, is_own };
                         self.step(policy, facts, *device, event, at);
                     }
                 }
@@ -71,7 +71,8 @@ impl Domain {
                 }
             }
             Verdict::Suspect { reason, needs } => {
-                self.step_all(policy, facts, devices, Event::Suspected { reason, needs }, at);
+                let event = Event::Suspected { reason, needs, is_own };
+                self.step_all(policy, facts, devices, event, at);
             }
             Verdict::Fence { reason, needs, reach } => {
                 for device in devices {
@@ -89,7 +90,11 @@ impl Domain {
                 let event = if reach == Reach::Island {
                     Event::Failed { reason, needs, is_own: false }
                 } else {
-                    Event::Suspected { reason: Reason::PeerRemedy, needs: Remedy::Test }
+                    Event::Suspected {
+                        reason: Reason::PeerRemedy,
+                        needs: Remedy::Test,
+                        is_own: false,
+                    }
                 };
                 for device in others {
                     self.step(policy, facts, device, event, at);

@@ -153,7 +153,8 @@ impl Domain {
             let is_in_service =
                 self.devices.get(member).is_some_and(|known| known.track.state.is_in_service());
             if is_in_service {
-                let event = Event::Suspected { reason: Reason::PeerRemedy, needs: Remedy::Test };
+                let reason = Reason::PeerRemedy;
+                let event = Event::Suspected { reason, needs: Remedy::Test, is_own: false };
                 self.advance(policy, *member, event, now);
             }
         }

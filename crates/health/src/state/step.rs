@@ -16,6 +16,8 @@ pub enum Event {
         reason: Reason,
         /// What it needs.
         needs: Remedy,
+        /// Whether the sign is its own, or of a part around it.
+        is_own: bool,
     },
     /// A fault.
     Failed {
@@ -59,9 +61,11 @@ pub fn step(track: &Track, rules: &Rules, event: Event, now: u64) -> Track {
     let now = now.max(track.since);
     let changed = match event {
         Event::Warned(reason) => warned(track, reason, now),
-        Event::Suspected { reason, needs } => suspected(track, rules, reason, needs, now),
+        Event::Suspected { reason, needs, is_own } => {
+            suspected(track, rules, reason, needs, is_own, now)
+        }
         Event::Failed { reason, needs, is_own } => failed(track, rules, reason, needs, is_own, now),
-        Event::RemedyBegins { remedy, attempt } => begun(track, remedy, attempt, now),
+        Event::RemedyBegins { remedy, attempt } => begun(track, rules, remedy, attempt, now),
         Event::TestBegins(attempt) => test_begun(track, attempt, now),
         Event::Ended { attempt, outcome } if attempt == track.attempt => {
             ended(track, rules, outcome, now)
@@ -93,13 +97,17 @@ fn suspected(
     rules: &Rules,
     reason: Reason,
     needs: Remedy,
+    is_own: bool,
     now: u64,
 ) -> Option<Track> {
+    // What needs more than a test is a fault.
+    let is_fault = is_own && needs != Remedy::Test;
     // A suspicion alone replaces nothing.
     let needs = match rules.ladder.at_least(needs) {
         Remedy::Replace => Remedy::Test,
         needs => needs,
     };
+    let track = &if is_fault { at_fault(track, rules, now) } else { *track };
     match track.state {
         State::Healthy | State::Watch { .. } | State::Probation => {
             Some(to(track, State::Suspect { reason, needs }, now))
@@ -112,8 +120,25 @@ fn suspected(
         }
         // The test says nothing any more.
         State::Verifying { .. } => Some(fenced(track, reason, not_milder(track, needs), now)),
+        State::Suspect { .. } => Some(*track),
         _ => None,
     }
+}
+
+/// A device with a fault of its own. It counts as a relapse if it is the first since a return not long ago.
+fn at_fault(track: &Track, rules: &Rules, now: u64) -> Track {
+    if track.has_failed {
+        return *track;
+    }
+    let is_relapse =
+        track.returned.is_some_and(|returned| now - returned.min(now) <= rules.relapse);
+    let relapses = if is_relapse { track.relapses.saturating_add(1) } else { 0 };
+    Track { has_failed: true, relapses, ..*track }
+}
+
+/// Whether a device failed too often soon after its return.
+fn is_beyond_repair(track: &Track, rules: &Rules) -> bool {
+    track.has_failed && track.relapses >= rules.last_relapse
 }
 
 fn failed(
@@ -125,21 +150,22 @@ fn failed(
     now: u64,
 ) -> Option<Track> {
     let needs = rules.ladder.at_least(needs);
+    // Errors during a remedy are its effect, and those of a fence are of the fault before it.
+    let is_first = track.state.may_run() || matches!(track.state, State::Verifying { .. });
+    let track = &if is_own && is_first { at_fault(track, rules, now) } else { *track };
     match track.state {
+        State::Healthy
+        | State::Watch { .. }
+        | State::Probation
+        | State::Suspect { .. }
+        | State::Verifying { .. }
+            if is_own && is_beyond_repair(track, rules) =>
+        {
+            Some(to(track, State::Retired { reason: Reason::Relapsed }, now))
+        }
         State::Healthy | State::Watch { .. } | State::Probation | State::Suspect { .. } => {
-            let is_relapse =
-                track.returned.is_some_and(|returned| now - returned.min(now) <= rules.relapse);
-            let relapses = match (is_own, is_relapse) {
-                (true, true) => track.relapses.saturating_add(1),
-                (true, false) => 0,
-                (false, _) => track.relapses,
-            };
-            let track = Track { relapses, ..*track };
-            if is_own && relapses >= rules.last_relapse {
-                return Some(to(&track, State::Retired { reason: Reason::Relapsed }, now));
-            }
             let needs = track.state.needs().map_or(needs, |before| before.max(needs));
-            Some(fenced(&track, reason, needs, now))
+            Some(fenced(track, reason, needs, now))
         }
         State::Fenced { needs: before, .. } if needs == Remedy::Replace => {
             Some(fenced(track, reason, needs.max(before), now))
@@ -159,9 +185,19 @@ fn failed(
     }
 }
 
-fn begun(track: &Track, remedy: Remedy, attempt: Attempt, now: u64) -> Option<Track> {
+fn begun(
+    track: &Track,
+    rules: &Rules,
+    remedy: Remedy,
+    attempt: Attempt,
+    now: u64,
+) -> Option<Track> {
     let track = &Track { attempt, tried: remedy.max(track.tried), ..*track };
     match track.state {
+        // A sign retires nothing while work goes on; the device is idle now.
+        State::Suspect { .. } if is_beyond_repair(track, rules) => {
+            Some(to(track, State::Retired { reason: Reason::Relapsed }, now))
+        }
         State::Suspect { reason, .. } | State::Fenced { reason, .. } => {
             Some(to(track, State::Resetting { reason, remedy }, now))
         }
@@ -199,6 +235,7 @@ fn ended(track: &Track, rules: &Rules, outcome: Outcome, now: u64) -> Option<Tra
         }
         (State::Verifying { .. }, Outcome::Passed) => Some(returned(track, now)),
         (State::Verifying { .. }, Outcome::Failed) => {
+            let track = &at_fault(track, rules, now);
             Some(fenced(track, Reason::TestFailed, rules.ladder.after(track.tried), now))
         }
         _ => None,
@@ -222,7 +259,8 @@ fn worded(track: &Track, word: Word, now: u64) -> Option<Track> {
             Some(to(&held(true), State::Fenced { reason: Reason::Operator, needs }, now))
         }
         (Word::Release, State::Retired { reason }) => {
-            let track = Track { relapses: 0, tried: Remedy::Replace, ..held(false) };
+            let track =
+                Track { relapses: 0, has_failed: true, tried: Remedy::Replace, ..held(false) };
             Some(to(&track, State::Fenced { reason, needs: Remedy::Test }, now))
         }
         // A burn-in that waits or runs goes on.
@@ -283,7 +321,8 @@ fn fenced(track: &Track, reason: Reason, needs: Remedy, now: u64) -> Track {
 }
 
 fn returned(track: &Track, now: u64) -> Track {
-    Track { returned: Some(now), tried: Remedy::Test, ..to(track, State::Probation, now) }
+    let returned = if track.has_failed { Some(now) } else { track.returned };
+    Track { returned, has_failed: false, tried: Remedy::Test, ..to(track, State::Probation, now) }
 }
 
 fn to(track: &Track, state: State, now: u64) -> Track {

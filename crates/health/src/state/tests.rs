@@ -213,7 +213,7 @@ fn what_was_seen_before_a_test_is_no_fault_of_the_test() {
 #[test]
 fn a_suspicion_during_a_test_loses_neither_burn_in_nor_ladder() {
     let rules = Rules::default();
-    let sign = Event::Suspected { reason: Reason::Nic, needs: Remedy::Test };
+    let sign = Event::Suspected { reason: Reason::Nic, needs: Remedy::Test, is_own: true };
     let released = run(&[(0, Event::Word(Word::Retire)), (1, Event::Word(Word::Release))]);
     let test = |track: &Track| step(track, &rules, Event::TestBegins(ONE), 2);
     let again = test(&step(&test(&released), &rules, sign, 3));
@@ -223,4 +223,23 @@ fn a_suspicion_during_a_test_loses_neither_burn_in_nor_ladder() {
     assert_eq!(reset.state.needs(), Some(Remedy::Test));
     let failed = step(&test(&reset), &rules, ended(Outcome::Failed), 4);
     assert_eq!(failed.state.needs(), Some(Remedy::ResetBus));
+}
+
+#[test]
+fn signs_that_need_a_reset_are_relapses_and_a_drained_peer_has_none() {
+    let rules = Rules::default();
+    let sign = |needs, is_own| Event::Suspected { reason: Reason::LinkDown, needs, is_own };
+    let back = run(&[(0, FAULT), (0, RESET), (0, REMEDIED), (0, PASSED)]);
+    let relapsed = step(&back, &rules, sign(Remedy::ResetFunction, true), 1);
+    assert_eq!(relapsed.relapses, 1);
+    assert_eq!(step(&relapsed, &rules, FAULT, 2).relapses, 1, "one fault counts once");
+    assert_eq!(step(&back, &rules, sign(Remedy::Test, true), 1).relapses, 0);
+    let drained = [(0, sign(Remedy::Test, false)), (1, RESET), (2, REMEDIED), (3, PASSED)];
+    assert_eq!(step(&run(&drained), &rules, FAULT, 4).relapses, 0);
+    // The third in a row retires once the device is idle.
+    let worn = Track { relapses: 2, ..back };
+    let suspect = step(&worn, &rules, sign(Remedy::ResetFunction, true), 1);
+    assert_eq!(suspect.state.name(), "Suspect");
+    let retired = step(&suspect, &rules, RESET, 2);
+    assert_eq!(retired.state, State::Retired { reason: Reason::Relapsed });
 }
