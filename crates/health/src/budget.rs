@@ -97,6 +97,11 @@ impl Breaker {
 
     /// Opens if devices of too many nodes of the domain left service of late.
     pub(crate) fn update(&mut self, rules: &BreakerRules, nodes: usize, now: u64) {
+        // After a clock that went backwards nothing holds longer than it would have.
+        self.open_until = self.open_until.min(now.saturating_add(rules.hold));
+        for last in self.fenced.values_mut() {
+            *last = now.min(*last);
+        }
         self.fenced.retain(|_, last| now.saturating_sub(*last) < rules.window);
         let fenced = count(self.fenced.len());
         let is_storm = fenced >= rules.least
@@ -163,6 +168,17 @@ mod tests {
         assert!(!opens(30, &[(1, 0), (2, 0), (3, 0)]), "not more than a tenth");
         assert!(opens(29, &[(1, 0), (2, 0), (3, 0)]));
         assert!(!opens(4, &[(1, 0), (1, 0), (1, 0)]), "one node is one fault");
+    }
+
+    #[test]
+    fn a_clock_that_goes_backwards_keeps_no_breaker_open() {
+        let rules = BreakerRules::default();
+        let mut breaker = Breaker::default();
+        (1..=3).for_each(|node| breaker.note(node, 100_000));
+        breaker.update(&rules, 3, 100_000);
+        breaker.update(&rules, 3, 1_000);
+        breaker.update(&rules, 3, 1_300);
+        assert!(breaker.is_open(2_799) && !breaker.is_open(2_800));
     }
 
     #[test]

@@ -21,9 +21,10 @@ pub use decisions::{Applied, Decisions, Fence, Running, Wait};
 
 use crate::budget::Breaker;
 use crate::policy::Policy;
+use crate::reason::Reason;
 use crate::risk::History;
 use crate::signal::Signal;
-use crate::state::{Event, Track, step};
+use crate::state::{Event, State, Track, step};
 use crate::unit::{DeviceId, Topology};
 use jobs::Jobs;
 
@@ -67,6 +68,22 @@ pub struct Facts<'a> {
     pub occupied: &'a BTreeSet<DeviceId>,
 }
 
+impl Device {
+    /// Lets time pass. A healthy device whose history makes a failure likely is watched.
+    fn pass(&mut self, policy: &Policy, now: u64) {
+        self.track = step(&self.track, &policy.rules, Event::Time, now);
+        if self.track.state != State::Healthy {
+            return;
+        }
+        let score = self.history.score(&policy.risk, policy.watch.base, now);
+        let probability = score.at_least.probability_within(policy.watch.horizon);
+        if probability >= policy.watch.probability {
+            let event = Event::Warned(Reason::HighRisk);
+            self.track = step(&self.track, &policy.rules, event, now);
+        }
+    }
+}
+
 impl Domain {
     /// Takes what was reported since the last call, in order, and decides. Signals of unknown parts change nothing.
     pub fn decide(&mut self, policy: &Policy, facts: Facts<'_>, signals: &[Signal]) -> Decisions {
@@ -77,7 +94,7 @@ impl Domain {
             self.take(policy, facts, signal);
         }
         for device in self.devices.values_mut() {
-            device.track = step(&device.track, &policy.rules, Event::Time, facts.now);
+            device.pass(policy, facts.now);
         }
         self.breaker.update(&policy.breaker, facts.topology.nodes(), facts.now);
         let waits = self.begin(policy, facts);

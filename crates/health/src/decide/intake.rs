@@ -8,7 +8,7 @@ use crate::reason::Reason;
 use crate::remedy::Remedy;
 use crate::risk::Blame;
 use crate::signal::{Observation, Report, Signal};
-use crate::state::{Event, State, step};
+use crate::state::{Event, step};
 use crate::unit::{DeviceId, Place, Unit};
 use crate::verdict::{self, Reach, Verdict};
 
@@ -146,16 +146,10 @@ impl Domain {
         }
     }
 
-    /// Attributes a failure to a device, and watches it if that makes another one likely.
+    /// Attributes a failure to a device.
     fn blame(&mut self, policy: &Policy, device: DeviceId, blame: Blame, at: u64) {
         let Some(known) = self.devices.get_mut(&device) else { return };
         known.history.fail(&policy.risk, at, blame);
-        let score = known.history.score(&policy.risk, policy.watch.base, at);
-        let probability = score.at_least.probability_within(policy.watch.horizon);
-        if probability >= policy.watch.probability && known.track.state == State::Healthy {
-            let event = Event::Warned(Reason::HighRisk);
-            known.track = step(&known.track, &policy.rules, event, at);
-        }
     }
 
     fn note_readiness(&mut self, unit: Unit, observation: &Observation) {

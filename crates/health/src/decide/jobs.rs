@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::signal::JobId;
 use crate::unit::DeviceId;
 
-/// Application errors of late. Jobs that are not known count as one job.
+/// Application errors of late. Those whose job is not known may all be of one job, also of one that is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Jobs(Vec<Record>);
@@ -14,14 +14,15 @@ pub(super) struct Jobs(Vec<Record>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Record {
-    job: Option<JobId>,
+    job: JobId,
     device: DeviceId,
     at: u64,
 }
 
 impl Jobs {
     /// Notes an error of a job on a device. Returns whether the device is suspect: within `window` seconds several jobs had
-    /// errors on it, and on no other device. A job with errors on several devices is itself to blame.
+    /// errors on it, and on no other device. A job with errors on several devices is itself to blame. An error without a known job
+    /// is no error of another job.
     pub(super) fn note(
         &mut self,
         job: Option<JobId>,
@@ -29,6 +30,7 @@ impl Jobs {
         at: u64,
         window: u64,
     ) -> bool {
+        let Some(job) = job else { return false };
         self.0.retain(|record| at.saturating_sub(record.at) < window);
         match self.0.iter_mut().find(|record| (record.job, record.device) == (job, device)) {
             Some(record) => record.at = record.at.max(at),
@@ -69,10 +71,12 @@ mod tests {
     }
 
     #[test]
-    fn unknown_jobs_count_as_one() {
+    fn unknown_jobs_are_no_other_jobs() {
         let mut jobs = Jobs::default();
         assert!(!jobs.note(None, GPU, 0, 100));
         assert!(!jobs.note(None, GPU, 1, 100));
-        assert!(jobs.note(Some(JobId(1)), GPU, 2, 100));
+        assert!(!jobs.note(Some(JobId(1)), GPU, 2, 100));
+        assert!(!jobs.note(None, GPU, 3, 100));
+        assert!(jobs.note(Some(JobId(2)), GPU, 4, 100));
     }
 }

@@ -400,6 +400,19 @@ fn many_failures_make_a_device_watched() {
 }
 
 #[test]
+fn a_device_with_a_bad_history_is_watched_after_its_return() {
+    let mut bench = Bench::new(8, 1, true);
+    bench.occupy([3]);
+    bench.xid(3, 48, 7);
+    let failed = Report::Observation(Observation::JobFailed { suspects: vec![DeviceId(3)] });
+    bench.report(vec![(Unit::Node(0), failed); 9]);
+    bench.report([(gpu(3), Report::Word(Word::Release))]);
+    assert_eq!(bench.states()[3], "Probation");
+    bench.now += DAY;
+    assert_eq!(bench.report([]).fences[&DeviceId(3)].reason, Some(Reason::HighRisk));
+}
+
+#[test]
 fn a_device_that_left_the_inventory_stays_fenced() {
     let mut bench = Bench::new(1, 2, true);
     bench.occupy([0]);

@@ -40,6 +40,8 @@ fn a_warning_is_watched_and_fades() {
     let track = run(&[(10, warned), (20, warned)]);
     assert_eq!(track.state, State::Watch { reason: Reason::RemapPending });
     assert_eq!(track.state.effect(true), Some(Effect::None));
+    let hot = run(&[(10, warned), (20, Event::Warned(Reason::Hot))]);
+    assert_eq!(hot, track, "a remap waits whatever else is seen");
     let rules = Rules::default();
     assert_eq!(step(&track, &rules, Event::Time, 19 + DAY).state.name(), "Watch");
     assert_eq!(step(&track, &rules, Event::Time, 20 + DAY).state, State::Healthy);
@@ -176,7 +178,10 @@ fn a_harsher_need_wins_and_a_milder_one_changes_nothing() {
 fn a_clock_that_goes_backwards_ends_nothing_early() {
     let track = run(&[(DAY, FAULT), (10, RESET), (5, Event::Time)]);
     assert_eq!(track.state.name(), "Resetting");
-    assert_eq!(track.since, DAY);
+    assert_eq!(track.since, 5, "its limit does not wait for a day");
+    let rules = Rules::default();
+    assert_eq!(step(&track, &rules, Event::Time, 4 + rules.limit).state.name(), "Resetting");
+    assert_eq!(step(&track, &rules, Event::Time, 5 + rules.limit).state.name(), "Fenced");
 }
 
 #[test]

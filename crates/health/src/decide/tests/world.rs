@@ -7,8 +7,9 @@ use crate::HOUR;
 use crate::budget::Budget;
 use crate::decide::{Applied, Decisions, Domain, Facts, Wait};
 use crate::policy::Policy;
+use crate::reason::Reason;
 use crate::signal::{Attempt, NicPort, Observation, Outcome, RecoveryAction, Report, Signal, Word};
-use crate::state::Effect;
+use crate::state::{Effect, State};
 use crate::unit::{DeviceId, Topology, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -221,7 +222,12 @@ impl World {
             .domain
             .devices
             .iter()
-            .filter(|(_, known)| !matches!(known.track.state.name(), "Healthy" | "Retired"))
+            .filter(|(_, known)| {
+                let state = known.track.state;
+                // A bad history fades in weeks.
+                let is_bad = state == State::Watch { reason: Reason::HighRisk };
+                !is_bad && !matches!(state.name(), "Healthy" | "Retired")
+            })
             .collect();
         if left.is_empty() {
             Ok(())
