@@ -172,15 +172,11 @@ impl Domain {
             if self.needs(device) != Some(Remedy::Test) {
                 continue;
             }
-            let wait = self.wait_for_test(policy, facts, device, place, claimed);
-            match wait {
-                Some(wait) => {
-                    waits.insert(device, wait);
-                }
-                None => {
-                    let event = Event::TestBegins(self.new_attempt());
-                    self.advance(policy, device, event, facts.now);
-                }
+            if let Some(wait) = self.wait_for_test(policy, facts, device, place, claimed) {
+                waits.insert(device, wait);
+            } else {
+                let event = Event::TestBegins(self.new_attempt());
+                self.advance(policy, device, event, facts.now);
             }
         }
     }
@@ -229,7 +225,7 @@ impl Domain {
             };
             if let Some(since) = known.evicts_since {
                 // Clients that do not leave hold up no other node.
-                if facts.now - since.min(facts.now) < policy.rules.stuck {
+                if facts.now.saturating_sub(since) < policy.rules.stuck {
                     nodes.insert(place.node);
                 }
             } else if may_evict {

@@ -52,7 +52,8 @@ pub enum Event {
 
 /// The device after an event. An event that does not fit the state changes nothing, so a report that comes twice does no harm.
 ///
-/// A time before the last change counts as the time of the change; [`Event::Time`] restarts the limits from it. What was seen before a test is no result of it.
+/// A time before the last change counts as the time of the change; [`Event::Time`] restarts the limits from it.
+/// What was seen before a test is no result of it.
 #[must_use]
 pub fn step(track: &Track, rules: &Rules, event: Event, now: u64) -> Track {
     if is_before_test(track, event, now) {
@@ -92,10 +93,9 @@ fn is_before_test(track: &Track, event: Event, now: u64) -> bool {
 
 fn warned(track: &Track, reason: Reason, now: u64) -> Option<Track> {
     let reason = match track.state {
-        State::Healthy => reason,
         // It waits for a reset, whatever else is seen.
         State::Watch { reason: Reason::RemapPending } => Reason::RemapPending,
-        State::Watch { .. } => reason,
+        State::Healthy | State::Watch { .. } => reason,
         _ => return None,
     };
     Some(to(track, State::Watch { reason }, now))

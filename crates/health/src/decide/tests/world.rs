@@ -143,6 +143,8 @@ pub(super) struct World {
     occupied: BTreeSet<DeviceId>,
     now: u64,
     last: Decisions,
+    /// When each remedy that runs began, by a clock that only went backwards since.
+    began: BTreeMap<Attempt, u64>,
     /// Outcomes so far, and whether each is reported again in every later turn.
     ended: Vec<(Unit, Report)>,
     repeats: bool,
@@ -157,6 +159,7 @@ impl World {
             occupied: BTreeSet::new(),
             now: 10 * HOUR,
             last: Decisions::default(),
+            began: BTreeMap::new(),
             ended: Vec::new(),
             repeats: false,
         }
@@ -266,7 +269,30 @@ impl World {
         let before = std::mem::replace(&mut self.last, decisions);
         self.check_returns(&before, &signals)?;
         self.check_fences(&before, &signals)?;
+        self.check_ends(now, &signals)?;
         self.check_remedies(&before)
+    }
+
+    /// A remedy is decided until its outcome or its limit, so no other one meets it in its island.
+    fn check_ends(&mut self, now: u64, signals: &[Signal]) -> Result<(), String> {
+        let mut runs = BTreeMap::new();
+        for applied in &self.last.remedies {
+            let began = self.began.remove(&applied.attempt).unwrap_or(now);
+            runs.insert(applied.attempt, began.min(now));
+        }
+        let ended = std::mem::replace(&mut self.began, runs);
+        let is_reported = |ended: &Attempt| {
+            signals.iter().any(|signal| {
+                matches!(&signal.report, Report::Outcome { attempt, .. } if attempt == ended)
+            })
+        };
+        let is_early = |(attempt, began): &(&Attempt, &u64)| {
+            now.saturating_sub(**began) < self.policy.rules.limit && !is_reported(attempt)
+        };
+        match ended.iter().find(is_early) {
+            Some((attempt, _)) => Err(format!("{attempt:?} is forgotten while it runs")),
+            None => Ok(()),
+        }
     }
 
     /// No fence is lost without a test that passed or an operator's word.
