@@ -1,6 +1,7 @@
 //! `octavo share run` on a simulated machine, without a cluster: shares that lend memory to each other.
 
-#![allow(clippy::unwrap_used, reason = "tests may fail loudly")]
+#![allow(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
+#![allow(clippy::print_stderr, reason = "a test says why it is skipped")]
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -48,6 +49,7 @@ impl Machine {
     /// `None` without the rights for it.
     async fn up() -> Option<Self> {
         if !geteuid().is_root() {
+            eprintln!("skipped, for it makes mounts: run it as root");
             return None;
         }
         let temp = tempfile::tempdir().unwrap();
