@@ -115,6 +115,9 @@ swapHostMemory: {{ . | quote }}
 {{- with .Values.agent.exemptNamespaces }}
 exemptNamespaces: {{ . | toJson }}
 {{- end }}
+{{- with .Values.agent.kernelLog }}
+kernelLog: {{ . | quote }}
+{{- end }}
 minOverflowPolicy: {{ .Values.agent.minOverflowPolicy }}
 watchInterval: {{ .Values.agent.watchInterval | quote }}
 {{- with .Values.agent.mounts }}

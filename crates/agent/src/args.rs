@@ -127,6 +127,10 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "FILE")]
     driver_library: Option<PathBuf>,
 
+    /// The kernel's log, /dev/kmsg or a file with a copy of it, for XIDs that the driver does not report [default: none]
+    #[arg(long, value_name = "FILE")]
+    kernel_log: Option<PathBuf>,
+
     /// Give the files of each share a file system of their own, so that a container cannot fill the run folder [default:
     /// false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
@@ -287,6 +291,7 @@ impl NodeArgs {
             hook_dir,
             hook_dir_seen,
             driver_library,
+            kernel_log,
             share_tmpfs,
             dynamic_mig,
             owner,
@@ -330,6 +335,7 @@ impl NodeArgs {
             hook_dir,
             hook_dir_seen,
             driver_library,
+            kernel_log,
             share_tmpfs,
             dynamic_mig,
             owner,

@@ -79,6 +79,8 @@ pub struct NodeFile {
     pub hook_dir_seen: Option<PathBuf>,
     /// The driver's management library, `libnvidia-ml.so.1`. Default: searched under the driver's root.
     pub driver_library: Option<PathBuf>,
+    /// The kernel's log, `/dev/kmsg` or a file with a copy of it, for XIDs that the driver does not report. Default: none.
+    pub kernel_log: Option<PathBuf>,
     /// Whether the files of each share have a file system of their own, so that a container cannot fill the run folder.
     /// Needs root, and mounts that the host sees. Default `false`.
     pub share_tmpfs: Option<bool>,
@@ -143,6 +145,8 @@ pub struct NodeConfig {
     pub paths: NodePaths,
     /// The driver's management library; `None`: search it under the driver's root.
     pub driver_library: Option<PathBuf>,
+    /// The kernel's log; `None`: XIDs come from the driver's events alone.
+    pub kernel_log: Option<PathBuf>,
     /// The program of CDI hooks, as the agent sees it.
     pub hook_path_seen: PathBuf,
     /// GPUs under dynamic MIG, unless the node's label overrides it.
@@ -296,6 +300,7 @@ impl NodeFile {
             hook_dir: self.hook_dir.or(other.hook_dir),
             hook_dir_seen: self.hook_dir_seen.or(other.hook_dir_seen),
             driver_library: self.driver_library.or(other.driver_library),
+            kernel_log: self.kernel_log.or(other.kernel_log),
             share_tmpfs: self.share_tmpfs.or(other.share_tmpfs),
             dynamic_mig: self.dynamic_mig.or(other.dynamic_mig),
             owner: self.owner.or(other.owner),
@@ -383,6 +388,10 @@ impl NodeFile {
             instance_id,
             kubeconfig: self.kubeconfig,
             driver_library: self.driver_library,
+            kernel_log: self
+                .kernel_log
+                .map(|log| path("kernelLog", Some(log), root))
+                .transpose()?,
             hook_path_seen: path("hookDirSeen", hook_seen, &hook_path)?,
             dynamic_mig: self.dynamic_mig.unwrap_or_default(),
             owner: self.owner.unwrap_or_default(),
@@ -428,6 +437,11 @@ impl NodeConfig {
     /// Folder of the GPU driver's own files and of its DRA socket.
     pub fn plugin_folder(&self) -> PathBuf {
         DraDriver::GPU.plugin_folder(&self.paths.kubelet_root)
+    }
+
+    /// The record of GPUs' health.
+    pub(crate) fn health_file(&self) -> PathBuf {
+        self.plugin_folder().join("health.json")
     }
 
     /// Folder of the GPU driver's checkpoints.

@@ -6,28 +6,27 @@
 //! driver that stops answering, for example after an upgrade, is closed and reopened.
 
 mod event_thread;
+mod health;
 mod no_events;
 mod release;
 mod requests;
 
-use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use octavo_gpu::{
-    Driver, DriverError, DriverHandle, Gpu, GpuEvent, GpuEventKind, GpuHealth, Inventory,
-    UnreadableGpu,
-};
+use octavo_gpu::{Driver, DriverError, DriverHandle, Gpu, Inventory, UnreadableGpu};
 use octavo_kube_io::Backoff;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use event_thread::{Subscriptions, Wakeup};
+use health::{LogReader, Telemetry, is_answer};
 use requests::ClosedWork;
 pub(crate) use requests::{MonitorRequests, Waker};
 
-use crate::health::{GpuHealthTracker, Health, HealthReading};
+use crate::health::{Health, NodeHealth, RecordFile, takes_pods};
 use crate::metrics::Metrics;
 
 /// Stack size of the thread. NVIDIA's library needs some; the default of 2 MiB would be noticeable with 500 nodes per
@@ -54,6 +53,17 @@ pub(crate) type Opener = Box<dyn Fn() -> Result<Arc<dyn Driver>, DriverError> + 
 
 /// Finds a kernel module that containers with GPUs need and that is not loaded: its name.
 pub(crate) type ModuleCheck = Box<dyn Fn() -> Option<&'static str> + Send>;
+
+/// Where the health of GPUs is remembered, and read besides the driver.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HealthInputs {
+    /// The record; `None`: nothing is remembered.
+    pub(crate) record: Option<RecordFile>,
+    /// The node's boot.
+    pub(crate) boot_id: String,
+    /// The kernel's log; `None`: XIDs come from the driver's events alone.
+    pub(crate) kernel_log: Option<PathBuf>,
+}
 
 /// State of a node's GPUs.
 #[derive(Clone, Debug, Default)]
@@ -88,6 +98,7 @@ pub(crate) fn start(
     open: Opener,
     modules: ModuleCheck,
     requests: MonitorRequests,
+    health: HealthInputs,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) -> std::io::Result<watch::Receiver<Snapshot>> {
@@ -99,7 +110,9 @@ pub(crate) fn start(
         metrics,
         stop,
         sender,
-        gpus: BTreeMap::new(),
+        health: NodeHealth::open(health.record, &health.boot_id),
+        telemetry: Telemetry::default(),
+        kernel_log: health.kernel_log.map(LogReader::new),
         snapshot: Snapshot::default(),
         backoff: Backoff::new(MIN_POLL_DELAY, MAX_POLL_DELAY),
         mode_changes: 0,
@@ -118,7 +131,9 @@ struct Monitor {
     metrics: Arc<Metrics>,
     stop: CancellationToken,
     sender: watch::Sender<Snapshot>,
-    gpus: BTreeMap<String, GpuHealthTracker>,
+    health: NodeHealth,
+    telemetry: Telemetry,
+    kernel_log: Option<LogReader>,
     snapshot: Snapshot,
     backoff: Backoff,
     /// Changes of MIG mode through the driver before the last read.
@@ -193,7 +208,7 @@ impl Monitor {
     /// Notes for all known GPUs that their driver is gone.
     fn driver_gone(&mut self) {
         self.snapshot.is_driver_gone = true;
-        self.gpus.values_mut().for_each(|tracker| tracker.on_driver_gone(now()));
+        self.health.driver_gone(now());
     }
 
     /// Opens the driver and reads its GPUs, with retries; `None` after `stop`.
@@ -212,8 +227,9 @@ impl Monitor {
             match opened {
                 Ok((driver, inventory)) => {
                     self.adopt(inventory);
-                    self.gpus.values_mut().for_each(GpuHealthTracker::on_driver_back);
-                    self.ask_all(&*driver);
+                    self.health.driver_back();
+                    self.telemetry = Telemetry::default();
+                    self.read_telemetry(&*driver);
                     self.snapshot.error = None;
                     self.snapshot.is_driver_gone = false;
                     self.snapshot.driver = DriverHandle::of(&driver);
@@ -244,7 +260,7 @@ impl Monitor {
     fn listen(&mut self, driver: &dyn Driver) -> Result<Option<ClosedWork>, DriverError> {
         let sender = self.requests.sender.clone();
         let mut events = Subscriptions::new(&sender);
-        events.renew(driver, self.gpus.keys())?;
+        events.renew(driver, self.uuids())?;
         let mut poll_at = Instant::now() + self.poll_delay(events.unmonitored());
         let mut mig_check_at = Instant::now() + MIG_CHECK_INTERVAL;
         let mut alive_check_at = Instant::now() + ALIVE_CHECK_INTERVAL;
@@ -253,7 +269,7 @@ impl Monitor {
             if self.stop.is_cancelled() {
                 return Ok(None);
             }
-            let wake_at = poll_at.min(mig_check_at).min(alive_check_at);
+            let wake_at = poll_at.min(mig_check_at).min(alive_check_at).min(self.log_at());
             let timeout = wake_at.saturating_duration_since(Instant::now());
             let woken = events.wait(&self.requests.inbox, timeout)?;
             if self.stop.is_cancelled() {
@@ -265,8 +281,14 @@ impl Monitor {
             if self.is_to_release() {
                 return Ok(None);
             }
+            let mut is_news = self.read_log(driver);
             if let Some(Wakeup::Event(event)) = &woken {
-                self.handle(driver, event);
+                is_news |= self.handle(driver, event);
+            }
+            if is_news {
+                // The taint waits for nothing else.
+                self.decide(driver);
+                self.publish();
                 if self.is_sick() {
                     self.backoff.reset();
                     poll_at = poll_at.min(Instant::now() + self.backoff.next_delay());
@@ -279,9 +301,8 @@ impl Monitor {
             }
             if alive_check_at <= Instant::now() {
                 // A single GPU's loss is found elsewhere.
-                let health = self.gpus.keys().next().map(|uuid| driver.health(uuid));
-                let is_alive =
-                    health.is_none_or(|health| HealthReading::of(&health) != HealthReading::Failed);
+                let uuid = self.uuids().next().cloned();
+                let is_alive = uuid.is_none_or(|uuid| is_answer(&driver.health(&uuid)));
                 // A driver that lacks the answer and is there otherwise is polled once.
                 if was_alive && !is_alive {
                     poll_at = Instant::now();
@@ -294,6 +315,7 @@ impl Monitor {
                 if self.has_mig_changed(driver) {
                     poll_at = Instant::now();
                 }
+                self.read_telemetry(driver);
                 mig_check_at = Instant::now() + MIG_CHECK_INTERVAL;
             }
             // A stream of events must not delay the poll of an unhealthy GPU.
@@ -309,7 +331,7 @@ impl Monitor {
                     || self.sick() != sick
                     || self.snapshot.inventory != known
                 {
-                    events.renew(driver, self.gpus.keys())?;
+                    events.renew(driver, self.uuids())?;
                 }
                 poll_at = Instant::now() + self.poll_delay(events.unmonitored());
             }
@@ -343,34 +365,11 @@ impl Monitor {
         if is_cleaned_up { HEALTHY_POLL_INTERVAL } else { MAX_POLL_DELAY }
     }
 
-    fn handle(&mut self, driver: &dyn Driver, event: &GpuEvent) {
-        let number = match event.kind {
-            GpuEventKind::Xid(number) => Some(number),
-            GpuEventKind::DoubleBitEcc => None,
-            // The driver counts corrected errors; they need no action.
-            _ => return,
-        };
-        let Some(uuid) = &event.uuid else {
-            tracing::warn!(node = %self.node, ?event, "an event of a GPU that the driver cannot name");
-            self.ask_all(driver);
-            return;
-        };
-        let health = driver.health(uuid);
-        let answer = HealthReading::of(&health);
-        let watch = self.gpus.entry(uuid.clone()).or_default();
-        let Some(number) = number else { return watch.on_answer(answer, now()) };
-        let advice = health.ok().and_then(|health| health.recovery_action);
-        let class = watch.on_xid(number, answer, advice, now());
-        self.metrics.xid(&self.node, number);
-        tracing::warn!(node = %self.node, gpu = %uuid, xid = number, class = class.name(), "XID");
-    }
-
     /// Whether MIG was changed on a healthy GPU since the last inventory. An error counts as a change, since the poll
     /// finds its cause. Unhealthy GPUs are polled anyway.
     fn has_mig_changed(&self, driver: &dyn Driver) -> bool {
         let gpus = self.snapshot.inventory.iter().flat_map(|inventory| &inventory.gpus);
-        let is_healthy =
-            |gpu: &&Gpu| self.gpus.get(&gpu.uuid).is_none_or(|health| health.state().is_none());
+        let is_healthy = |gpu: &&Gpu| takes_pods(&self.snapshot.health, &gpu.uuid);
         gpus.filter(is_healthy).any(|gpu| match driver.has_mig_changed(gpu) {
             Ok(has_changed) => has_changed,
             Err(error) => {
@@ -394,13 +393,6 @@ impl Monitor {
         read
     }
 
-    fn ask_all(&mut self, driver: &dyn Driver) {
-        for (uuid, watch) in &mut self.gpus {
-            let health: Result<GpuHealth, _> = driver.health(uuid);
-            watch.on_answer(HealthReading::of(&health), now());
-        }
-    }
-
     /// Applies a new inventory. GPUs that became unreadable stay, unless another GPU took their place.
     fn adopt(&mut self, mut inventory: Inventory) {
         if let Some(known) = &self.snapshot.inventory {
@@ -420,33 +412,13 @@ impl Monitor {
         for UnreadableGpu { index, error } in &inventory.unreadable {
             tracing::error!(node = %self.node, index, %error, "a GPU cannot be read; the others are served");
         }
-        self.gpus.retain(|uuid, _| inventory.gpus.iter().any(|gpu| gpu.uuid == *uuid));
-        for gpu in &inventory.gpus {
-            self.gpus.entry(gpu.uuid.clone()).or_default();
-        }
+        self.health.set_gpus(&inventory.gpus);
         self.metrics.gpus(&self.node, &inventory);
         self.snapshot.inventory = Some(Arc::new(inventory));
     }
 
-    fn is_sick(&self) -> bool {
-        let has_unreadable =
-            self.snapshot.inventory.as_ref().is_some_and(|found| !found.unreadable.is_empty());
-        has_unreadable || !self.sick().is_empty()
-    }
-
-    /// UUIDs of the GPUs that are not well.
-    fn sick(&self) -> Vec<String> {
-        let is_sick =
-            |(uuid, watch): (&String, &GpuHealthTracker)| watch.state().map(|_| uuid.clone());
-        self.gpus.iter().filter_map(is_sick).collect()
-    }
-
     fn publish(&mut self) {
-        self.snapshot.health = self
-            .gpus
-            .iter()
-            .filter_map(|(uuid, watch)| Some((uuid.clone(), watch.state()?.clone())))
-            .collect();
+        self.snapshot.health = self.health.health();
         self.sender.send_if_modified(|old| {
             let same_gpus = match (&old.inventory, &self.snapshot.inventory) {
                 (Some(old), Some(new)) => Arc::ptr_eq(old, new),
@@ -462,6 +434,7 @@ impl Monitor {
             old.clone_from(&self.snapshot);
             !is_same
         });
+        self.health.store();
     }
 
     /// Sleeps before a retry, in steps that let the thread end soon after `stop`.
@@ -477,8 +450,9 @@ impl Monitor {
     }
 }
 
-fn now() -> i64 {
-    jiff::Timestamp::now().as_second()
+/// Unix time, in seconds.
+fn now() -> u64 {
+    u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -11,6 +11,12 @@ use octavo_gpu::{
     AddressingMode, Clique, Driver, DriverError, DriverVersions, EventStream, Fabric, FabricState,
     Gpu, GpuEvent, GpuHealth, Inventory, PciAddress, RecoveryAction, UnreadableGpu,
 };
+use octavo_health::decide::Fence;
+use octavo_health::reason::Reason;
+use octavo_health::remedy::Remedy;
+use octavo_health::state::{Effect, State};
+
+use crate::health::GpuState;
 
 /// `/proc/devices` of a node with all modules of the driver.
 pub(crate) const PROC_DEVICES: &str =
@@ -81,6 +87,13 @@ fn versions() -> DriverVersions {
         cuda: (13, 0),
         nvml: "13.580.95.05".to_owned(),
     }
+}
+
+/// The state of a GPU that is fenced for a reason.
+pub(crate) fn fenced(reason: Reason, since: i64) -> GpuState {
+    let state = State::Fenced { reason, needs: Remedy::ResetFunction };
+    let fence = Fence { state, effect: Effect::NoSchedule, reason: Some(reason) };
+    GpuState { fence: Some(fence), since, ..GpuState::default() }
 }
 
 /// The driver's answer for a GPU that is well.

@@ -90,6 +90,9 @@ pub const DRIVER_RELEASED: &str = "released";
 pub const MISSING_MODULE_PREFIX: &str = "missing-";
 /// Taint on a device for which the driver advises an action; the value is the action.
 pub const TAINT_RECOVERY_ACTION: &str = "octavo.dev/recovery-action";
+/// Taint on a device that is not in full service for another reason; the value is the reason, or `Probation`. The effect is `None`
+/// while the device still takes pods.
+pub const TAINT_HEALTH: &str = "octavo.dev/health";
 /// Taint on a GPU that its NVLink fabric does not serve; the value is `not-started`, `in-progress`, `failed` or
 /// `route-unhealthy`.
 pub const TAINT_FABRIC: &str = "octavo.dev/fabric-not-ready";

@@ -66,6 +66,8 @@ pub struct Facts<'a> {
     pub topology: &'a Topology,
     /// Devices that have clients: processes, monitors among them.
     pub occupied: &'a BTreeSet<DeviceId>,
+    /// Devices whose remedy may begin, as another decided that keeps the budget of all nodes; `None` if this domain keeps it.
+    pub permitted: Option<&'a BTreeSet<DeviceId>>,
 }
 
 impl Device {

@@ -22,9 +22,11 @@ use crate::{DAY, ONE};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mode {
     /// States are kept and shown. Taints are for information; nothing is evicted, reset or tested.
-    #[default]
     Observe,
-    /// Decisions are acted upon.
+    /// Devices go out of service and are tested before they return. Nothing is evicted, and remedies are a person's.
+    #[default]
+    Fence,
+    /// All decisions are acted upon.
     Act,
 }
 
@@ -171,7 +173,7 @@ impl Default for PolicySpec {
     fn default() -> Self {
         Self {
             node_selector: BTreeMap::new(),
-            mode: Mode::Observe,
+            mode: Mode::default(),
             evict: false,
             remedies: Ladder::default().remedies().to_vec(),
             xid_classes: BTreeMap::new(),

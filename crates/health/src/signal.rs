@@ -161,6 +161,9 @@ pub enum Report {
         /// How.
         outcome: Outcome,
     },
+    /// A remedy that no attempt began shows in what is observed: a person reset the device, or its node started again. What the
+    /// device needed is done, and its test is next.
+    RemediedByOthers,
     /// An operator decided.
     Word(Word),
 }

@@ -248,6 +248,7 @@ timeEnforcement: \"leases\"
 memorySwap: \"processes\"
 swapHostMemory: \"256Gi\"
 exemptNamespaces: [\"kube-system\"]
+kernelLog: \"/driver-root/var/log/kern.log\"
 minOverflowPolicy: Hold
 watchInterval: \"1s\"
 mounts: [{\"containerPath\":\"/opt/tools\",\"hostPath\":\"/opt/tools\",\"readOnly\":false}]

@@ -66,6 +66,7 @@ const ALLOWED: [(&str, &[&str]); 42] = [
             "cdi",
             "enforcement",
             "migration",
+            "health",
         ],
     ),
     ("controller", &["api", "kube-io", "migration"]),

@@ -22,6 +22,7 @@ use super::preference;
 use super::resources::{GpuPart, Resource, resources};
 use crate::compute_domain::CHANNELS;
 use crate::config::NodeConfig;
+use crate::health::takes_pods;
 use crate::metrics::PluginMetrics;
 use crate::mig_layout::ClosedParts;
 use crate::monitor::Snapshot;
@@ -289,7 +290,7 @@ impl Follower {
             .collect();
         let last = self.offers.borrow().resources.clone();
         unhealthy(last, |part| {
-            !uuids.contains(part.uuid.as_str()) || snapshot.health.contains_key(&part.gpu)
+            !uuids.contains(part.uuid.as_str()) || !takes_pods(&snapshot.health, &part.gpu)
         })
     }
 

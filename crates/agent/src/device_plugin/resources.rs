@@ -10,7 +10,7 @@ use octavo_api::plugin_config::{MigStrategy, PluginConfig, SharingStrategy};
 use octavo_gpu::mig::{MigComputeInstance, MigInstance};
 use octavo_gpu::{Gpu, Inventory};
 
-use crate::health::Health;
+use crate::health::{Health, takes_pods};
 
 /// The resource of whole GPUs.
 pub(crate) const GPU_RESOURCE: &str = "nvidia.com/gpu";
@@ -110,7 +110,7 @@ pub(crate) fn resources(
             id: part.uuid.clone(),
             part,
             numa_node: gpu.numa_node,
-            is_healthy: !health.contains_key(&gpu.uuid),
+            is_healthy: takes_pods(health, &gpu.uuid),
         };
         if config.mig_strategy == MigStrategy::None || !is_mig(gpu) {
             parts.entry(GPU_RESOURCE.to_owned()).or_default().push(device(whole(gpu)));

@@ -2,15 +2,18 @@
 
 use octavo_api::names::{
     DRIVER_RELEASED, MISSING_MODULE_PREFIX, TAINT_DRIVER_UNAVAILABLE, TAINT_FABRIC,
-    TAINT_FOREIGN_MIG, TAINT_GPU_LOST, TAINT_IMEX, TAINT_OWNER, TAINT_RECOVERY_ACTION,
-    TAINT_WITHDRAWN, TAINT_XID,
+    TAINT_FOREIGN_MIG, TAINT_GPU_LOST, TAINT_HEALTH, TAINT_IMEX, TAINT_OWNER,
+    TAINT_RECOVERY_ACTION, TAINT_WITHDRAWN, TAINT_XID,
 };
 use octavo_dra::{DeviceTaint, TaintEffect};
 use octavo_gpu::Gpu;
+use octavo_health::decide::Fence;
+use octavo_health::reason::Reason;
+use octavo_health::state::Effect;
 
-use crate::health::GpuState;
+use crate::health::{GpuState, advice_name};
 
-/// The taints of a GPU, and of all its parts, for a health state. Empty if no action is needed.
+/// The taints of a GPU, and of all its parts, for a health state.
 pub(super) fn of_health(state: &GpuState) -> Vec<DeviceTaint> {
     let mut taints = Vec::new();
     if state.is_driver_released {
@@ -18,17 +21,27 @@ pub(super) fn of_health(state: &GpuState) -> Vec<DeviceTaint> {
     } else if state.is_driver_gone {
         taints.push(taint(TAINT_DRIVER_UNAVAILABLE, String::new()));
     }
-    if state.is_lost {
-        taints.push(taint(TAINT_GPU_LOST, String::new()));
-    }
-    if let Some(xid) = state.xid {
-        taints.push(taint(TAINT_XID, xid.to_string()));
-    }
-    // Without an XID or a loss only the driver's advice keeps pods away, for example after an agent restart.
-    if let (Some(advice), []) = (state.advice, taints.as_slice()) {
-        taints.push(taint(TAINT_RECOVERY_ACTION, advice.to_owned()));
-    }
+    taints.extend(state.fence.map(of_fence));
     taints
+}
+
+/// The taint of a GPU that is not in the state Healthy. Its key says what happened; those of XIDs and losses are NVIDIA's.
+fn of_fence(fence: Fence) -> DeviceTaint {
+    let (key, value) = match fence.reason {
+        Some(Reason::Xid(number) | Reason::RepeatedXid(number)) => (TAINT_XID, number.to_string()),
+        Some(Reason::Lost) => (TAINT_GPU_LOST, String::new()),
+        Some(Reason::RecoveryAction(advice)) => {
+            (TAINT_RECOVERY_ACTION, advice_name(advice).to_owned())
+        }
+        Some(reason) => (TAINT_HEALTH, reason.name().to_owned()),
+        None => (TAINT_HEALTH, fence.state.name().to_owned()),
+    };
+    let effect = match fence.effect {
+        Effect::None => TaintEffect::None,
+        Effect::NoSchedule => TaintEffect::NoSchedule,
+        Effect::NoExecute => TaintEffect::NoExecute,
+    };
+    DeviceTaint { effect, ..taint(key, value) }
 }
 
 /// The taint of a GPU, and of all its parts, that its NVLink fabric does not serve.

@@ -4,6 +4,11 @@ use octavo_dra::{AllowedAmounts, AttributeValue, Quantity, TaintEffect};
 use octavo_gpu::{FabricState, Mig};
 
 use super::*;
+use octavo_health::decide::Fence;
+use octavo_health::reason::Reason;
+use octavo_health::signal::RecoveryAction;
+use octavo_health::state::{Effect, State};
+
 use crate::health::GpuState;
 use crate::testing;
 
@@ -247,26 +252,32 @@ fn devices_are_named_and_ordered_by_the_numbers_of_their_gpus() {
 
 #[test]
 fn only_the_gpu_concerned_is_tainted_and_with_what_is_known() {
+    let probation = Fence { state: State::Probation, effect: Effect::None, reason: None };
     let states = [
-        (testing::uuid(1), GpuState { xid: Some(48), ..state() }),
-        (testing::uuid(2), GpuState { is_lost: true, xid: Some(79), ..state() }),
-        (testing::uuid(3), GpuState { advice: Some("gpu-reset"), ..state() }),
+        (testing::uuid(1), testing::fenced(Reason::Xid(48), 0)),
+        (testing::uuid(2), testing::fenced(Reason::Lost, 0)),
+        (testing::uuid(3), testing::fenced(Reason::RecoveryAction(RecoveryAction::GpuReset), 0)),
         (testing::uuid(4), GpuState { is_driver_gone: true, ..state() }),
         (testing::uuid(5), GpuState { is_driver_released: true, ..state() }),
+        (testing::uuid(6), testing::fenced(Reason::LinkDown, 0)),
+        (testing::uuid(7), GpuState { fence: Some(probation), ..state() }),
     ];
-    let devices = devices(&testing::inventory(6), &states.into());
+    let devices = devices(&testing::inventory(8), &states.into());
     let taints: Vec<Vec<_>> = devices
         .iter()
         .map(|device| device.taints.iter().map(|t| format!("{}={}", t.key, t.value)).collect())
         .collect();
     assert_eq!(taints[0], [""; 0]);
     assert_eq!(taints[1], ["gpu.nvidia.com/xid=48"]);
-    assert_eq!(taints[2], ["gpu.nvidia.com/gpu-lost=", "gpu.nvidia.com/xid=79"]);
+    assert_eq!(taints[2], ["gpu.nvidia.com/gpu-lost="]);
     assert_eq!(taints[3], ["octavo.dev/recovery-action=gpu-reset"]);
     assert_eq!(taints[4], ["octavo.dev/driver-unavailable="]);
     assert_eq!(taints[5], ["octavo.dev/driver-unavailable=released"]);
-    let effects = devices.iter().flat_map(|device| &device.taints);
+    assert_eq!(taints[6], ["octavo.dev/health=NVLinkDown"]);
+    assert_eq!(taints[7], ["octavo.dev/health=Probation"]);
+    let effects = devices[..7].iter().flat_map(|device| &device.taints);
     assert!(effects.map(|taint| taint.effect).all(|effect| effect == TaintEffect::NoSchedule));
+    assert_eq!(devices[7].taints[0].effect, TaintEffect::None);
 }
 
 #[test]

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use crate::devices::{device_name, is_offered, mig_name};
+use crate::health::GpuState;
 use crate::monitor::Snapshot;
 
 /// Time without a report after which the kubelet marks health as unknown.
@@ -85,9 +86,9 @@ fn report(snapshot: &Snapshot) -> Vec<DeviceHealth> {
         .map(|(device, gpu)| {
             let state = snapshot.health.get(&gpu.uuid);
             let (is_healthy, message) = match (state, &snapshot.error) {
-                (Some(state), _) => (Some(false), state.message()),
-                (None, Some(error)) => (None, error.clone()),
-                (None, None) => (Some(true), String::new()),
+                (Some(state), _) if !state.takes_pods() => (Some(false), state.message()),
+                (_, Some(error)) => (None, error.clone()),
+                (state, None) => (Some(true), state.map(GpuState::message).unwrap_or_default()),
             };
             let since = state.map_or(now, |state| state.since);
             DeviceHealth { device, is_healthy, since, message }

@@ -64,7 +64,7 @@ impl Monitor {
         }
         tracing::warn!(node = %self.node, "the driver is released; its devices take no new pods");
         self.begin_release();
-        self.gpus.values_mut().for_each(|tracker| tracker.on_driver_released(now()));
+        self.health.driver_released(now());
         self.publish();
         while self.is_to_release() && !self.stop.is_cancelled() {
             thread::sleep(RELEASE_CHECK_INTERVAL);

@@ -1,16 +1,43 @@
 use std::sync::Mutex;
 
-use octavo_gpu::{FabricState, RecoveryAction};
+use octavo_gpu::{FabricState, GpuEvent, GpuEventKind, RecoveryAction};
+use octavo_health::reason::Reason;
 use prometheus_client::registry::Registry;
 use tokio::time::timeout;
 
 use super::*;
+use crate::health::GpuState;
 use crate::testing::{TestDriver, advice, lost, mig, uuid, well};
 
 /// Longer than anything here takes: a test that waits this long has failed.
 const TIMEOUT: Duration = Duration::from_mins(1);
 /// Upper bound of the time until a MIG change by hand is noticed.
 const MIG_NOTICE_TIME: Duration = Duration::from_secs(15);
+
+/// Starts the thread with all kernel modules and without a record.
+fn start_monitor(
+    open: Opener,
+    requests: MonitorRequests,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+) -> watch::Receiver<Snapshot> {
+    start("node", open, Box::new(|| None), requests, HealthInputs::default(), metrics, stop)
+        .unwrap()
+}
+
+fn is_well(snapshot: &Snapshot) -> bool {
+    snapshot.health.values().all(GpuState::takes_pods)
+}
+
+/// UUIDs of the GPUs that take no pods.
+fn fenced(snapshot: &Snapshot) -> Vec<String> {
+    let fenced = snapshot.health.iter().filter(|(_, state)| !state.takes_pods());
+    fenced.map(|(uuid, _)| uuid.clone()).collect()
+}
+
+fn reason(snapshot: &Snapshot, index: u32) -> Option<Reason> {
+    snapshot.health.get(&uuid(index))?.fence?.reason
+}
 
 struct Watched {
     driver: TestDriver,
@@ -31,8 +58,7 @@ impl Watched {
         let metrics = Arc::new(Metrics::new(&mut Registry::default()));
         let (release, released) = watch::channel(Some(false));
         let (requests, waker) = MonitorRequests::new(released);
-        let snapshots =
-            start("node", open, Box::new(|| None), requests, metrics, stop.clone()).unwrap();
+        let snapshots = start_monitor(open, requests, metrics, stop.clone());
         Self { driver, snapshots, release, waker, stop }
     }
 
@@ -68,7 +94,7 @@ impl Watched {
         let received = async {
             loop {
                 self.xid(Some(index), number).await;
-                let sick = self.snapshots.wait_for(|snapshot| !snapshot.health.is_empty());
+                let sick = self.snapshots.wait_for(|snapshot| !is_well(snapshot));
                 if let Ok(snapshot) = timeout(Duration::from_millis(50), sick).await {
                     break snapshot.unwrap().clone();
                 }
@@ -88,14 +114,14 @@ impl Drop for Watched {
 async fn an_xid_concerns_its_gpu_alone_and_passes_when_the_driver_is_content() {
     let mut watched = Watched::start(TestDriver::new(4));
     let first = watched.until(|snapshot| snapshot.inventory.is_some()).await;
-    assert!(first.health.is_empty());
+    assert!(is_well(&first));
     watched.driver.set_health(2, Ok(advice(RecoveryAction::GpuReset)));
     watched.xid(Some(2), 48).await;
-    let sick = watched.until(|snapshot| !snapshot.health.is_empty()).await;
-    assert_eq!(sick.health.keys().collect::<Vec<_>>(), [&uuid(2)]);
-    assert_eq!(sick.health[&uuid(2)].xid, Some(48));
+    let sick = watched.until(|snapshot| !is_well(snapshot)).await;
+    assert_eq!(fenced(&sick), [uuid(2)]);
+    assert_eq!(reason(&sick, 2), Some(Reason::Xid(48)));
     watched.driver.set_health(2, Ok(well()));
-    watched.until(|snapshot| snapshot.health.is_empty()).await;
+    watched.until(is_well).await;
 }
 
 #[tokio::test]
@@ -107,17 +133,17 @@ async fn failed_event_stream_finds_the_lost_gpu_and_resubscribes() {
     watched.driver.set_health(3, Err(lost()));
     watched.driver.set_unreadable(3, Some(lost()));
     watched.driver.send(&Err(DriverError::GpuLost { call: "nvmlEventSetWait_v2" }));
-    let sick = watched.until(|snapshot| !snapshot.health.is_empty()).await;
-    assert_eq!(sick.health.keys().collect::<Vec<_>>(), [&uuid(3)]);
+    let sick = watched.until(|snapshot| !is_well(snapshot)).await;
+    assert_eq!(fenced(&sick), [uuid(3)]);
     assert_eq!(sick.inventory.unwrap().gpus.len(), 4, "the lost GPU stays known");
     watched.driver.set_health(3, Ok(well()));
     watched.driver.set_unreadable(3, None);
-    watched.until(|snapshot| snapshot.health.is_empty()).await;
+    watched.until(is_well).await;
     // Events arrive again.
     watched.driver.set_health(1, Ok(advice(RecoveryAction::NodeReboot)));
     watched.xid(None, 79).await;
-    let sick = watched.until(|snapshot| !snapshot.health.is_empty()).await;
-    assert_eq!(sick.health.keys().collect::<Vec<_>>(), [&uuid(1)]);
+    let sick = watched.until(|snapshot| !is_well(snapshot)).await;
+    assert_eq!(fenced(&sick), [uuid(1)]);
 }
 
 #[tokio::test]
@@ -156,8 +182,16 @@ async fn a_kernel_module_that_goes_or_comes_is_noticed() {
     let metrics = Arc::new(Metrics::new(&mut Registry::default()));
     let (_release, released) = watch::channel(Some(false));
     let open: Opener = Box::new(move || Ok(Arc::new(driver.clone())));
-    let mut snapshots =
-        start("node", open, modules, MonitorRequests::new(released).0, metrics, stop).unwrap();
+    let mut snapshots = start(
+        "node",
+        open,
+        modules,
+        MonitorRequests::new(released).0,
+        HealthInputs::default(),
+        metrics,
+        stop,
+    )
+    .unwrap();
     let mut until = async |missing| {
         let wanted = snapshots.wait_for(|snapshot| {
             snapshot.inventory.is_some() && snapshot.missing_module == missing
@@ -210,7 +244,8 @@ async fn first_snapshot_includes_faults_from_before_the_agent() {
     driver.set_health(0, Ok(advice(RecoveryAction::GpuReset)));
     let mut watched = Watched::start(driver);
     let first = watched.until(|snapshot| snapshot.inventory.is_some()).await;
-    assert_eq!(first.health[&uuid(0)].advice, Some("gpu-reset"));
+    let advice = octavo_health::signal::RecoveryAction::GpuReset;
+    assert_eq!(reason(&first, 0), Some(Reason::RecoveryAction(advice)));
 }
 
 #[tokio::test]
@@ -224,9 +259,9 @@ async fn recovered_gpu_sends_events_again() {
     watched.driver.send(&Err(DriverError::GpuLost { call: "nvmlEventSetWait_v2" }));
     watched.listeners(2).await;
     watched.driver.set_health(1, Ok(well()));
-    watched.until(|snapshot| snapshot.health.is_empty()).await;
+    watched.until(is_well).await;
     let sick = watched.xid_until_received(1, 48).await;
-    assert_eq!(sick.health[&uuid(1)].xid, Some(48));
+    assert_eq!(reason(&sick, 1), Some(Reason::Xid(48)));
 }
 
 #[tokio::test]
@@ -249,7 +284,7 @@ async fn unresponsive_driver_is_reopened() {
     assert!(gone.is_driver_gone && gone.health[&uuid(0)].is_driver_gone);
     watched.driver.set_gone(None);
     let back = watched.until(|snapshot| snapshot.error.is_none()).await;
-    assert!(!back.is_driver_gone && back.health.is_empty());
+    assert!(!back.is_driver_gone && is_well(&back));
     watched.xid_until_received(0, 48).await;
 }
 
@@ -272,7 +307,7 @@ async fn a_driver_that_vanishes_without_an_event_is_noticed_within_5_s() {
     assert!(elapsed < Duration::from_secs(5), "noticed after {elapsed:?}");
     let returned_at = Instant::now();
     watched.driver.set_gone(None);
-    watched.until(|snapshot| snapshot.health.is_empty()).await;
+    watched.until(is_well).await;
     let elapsed = returned_at.elapsed();
     assert!(elapsed < Duration::from_secs(5), "offered after {elapsed:?}");
 }
@@ -302,7 +337,7 @@ async fn a_released_driver_is_closed_within_a_second_and_not_opened_before_it_is
     tokio::time::sleep(2 * RELEASE_CHECK_INTERVAL).await;
     assert!(open_now.lock().unwrap().upgrade().is_none());
     watched.set_release(false);
-    watched.until(|snapshot| snapshot.health.is_empty() && snapshot.driver.get().is_some()).await;
+    watched.until(|snapshot| is_well(snapshot) && snapshot.driver.get().is_some()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -335,15 +370,8 @@ async fn a_driver_that_is_to_be_released_from_the_start_is_never_opened() {
     let (release, released) = watch::channel(None);
     let opened = driver.clone();
     let open: Opener = Box::new(move || Ok(Arc::new(opened.clone())));
-    let mut snapshots = start(
-        "node",
-        open,
-        Box::new(|| None),
-        MonitorRequests::new(released).0,
-        metrics,
-        stop.clone(),
-    )
-    .unwrap();
+    let mut snapshots =
+        start_monitor(open, MonitorRequests::new(released).0, metrics, stop.clone());
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(driver.reads(), 0, "the settings are not read yet");
     release.send_replace(Some(true));
@@ -410,7 +438,9 @@ fn monitor() -> Monitor {
         metrics: Arc::new(Metrics::new(&mut Registry::default())),
         stop: CancellationToken::new(),
         sender: watch::channel(Snapshot::default()).0,
-        gpus: BTreeMap::new(),
+        health: NodeHealth::open(None, "boot"),
+        telemetry: Telemetry::default(),
+        kernel_log: None,
         snapshot: Snapshot::default(),
         backoff: Backoff::new(MIN_POLL_DELAY, MAX_POLL_DELAY),
     }
@@ -450,7 +480,7 @@ fn a_gpu_whose_place_another_took_is_forgotten() {
     let mut replaced = crate::testing::inventory(2);
     replaced.gpus[1].uuid = uuid(9);
     monitor.adopt(replaced);
-    let known = monitor.snapshot.inventory.unwrap();
+    let known = monitor.snapshot.inventory.clone().unwrap();
     assert_eq!(known.gpus.iter().map(|gpu| &gpu.uuid).collect::<Vec<_>>(), [&uuid(0), &uuid(9)]);
-    assert_eq!(monitor.gpus.into_keys().collect::<Vec<_>>(), [uuid(0), uuid(9)]);
+    assert_eq!(monitor.uuids().collect::<Vec<_>>(), [&uuid(0), &uuid(9)]);
 }

@@ -20,8 +20,10 @@ use tokio::time::sleep;
 use super::Shared;
 use super::node_settings::NodeSettings;
 use super::retry::retry_delays;
+use crate::claims::boot_id;
 use crate::config::{Mode, NodeConfig};
-use crate::monitor::{self, MonitorRequests, Opener, Snapshot, Waker};
+use crate::health::RecordFile;
+use crate::monitor::{self, HealthInputs, MonitorRequests, Opener, Snapshot, Waker};
 use crate::node::DraDriver;
 
 /// Time without an answer after which a newcomer reports readiness as standby. Only then does a rolling update end the
@@ -59,7 +61,13 @@ impl NodeAgent {
             let devices = CharDevices::read(&proc_root).ok()?;
             Majors::of(&devices).err().map(|missing| missing.module)
         });
-        let snapshots = monitor::start(&node, open, modules, requests, metrics, stop)
+        // Without a boot's id each start counts as one: what the GPUs need is tested then.
+        let health = HealthInputs {
+            record: Some(RecordFile::new(config.health_file())),
+            boot_id: boot_id(&config.paths).unwrap_or_default(),
+            kernel_log: config.kernel_log.clone(),
+        };
+        let snapshots = monitor::start(&node, open, modules, requests, health, metrics, stop)
             .with_context(|| format!("cannot start the driver's thread of node {node}"))?;
         let (config, standby_after) = (Arc::new(config), STANDBY_AFTER);
         let (settings, reached) = (watch::channel(None).0, watch::channel(None).0);

@@ -9,6 +9,7 @@ use octavo_kube_io::slices::Pool;
 use crate::claims::{DeviceKind, KnownDevice, MigManagement};
 use crate::config::Owner;
 use crate::devices::{self, Note, Offer, device_name, mig_name, needs_reset, offered};
+use crate::health::GpuState;
 use crate::monitor::Snapshot;
 
 /// The pool that a node should publish. `missing_module`: a kernel module that is not loaded.
@@ -87,19 +88,37 @@ pub(super) async fn record_health(node: &str, events: &Events, old: &Snapshot, n
     let Some(inventory) = &new.inventory else { return };
     for gpu in &inventory.gpus {
         let (was, is) = (old.health.get(&gpu.uuid), new.health.get(&gpu.uuid));
-        if was == is {
+        if was.map(GpuState::without_times) == is.map(GpuState::without_times) {
             continue;
         }
         let name = device_name(gpu);
         let uuid = &gpu.uuid;
-        let (tone, reason, note) = if let Some(state) = is {
-            let state = state.message();
-            tracing::error!(node, device = name, %uuid, %state, "a GPU is not well");
-            let note = format!("{name} ({uuid}) is tainted and takes no new pods: {state}");
-            (EventType::Warning, "GpuUnhealthy", note)
-        } else {
-            tracing::info!(node, device = name, %uuid, "a GPU is well again");
-            (EventType::Normal, "GpuHealthy", format!("{name} ({uuid}) is well again"))
+        let took_pods = was.is_none_or(GpuState::takes_pods);
+        let text = is.map(GpuState::message).unwrap_or_default();
+        let (tone, reason, note) = match is {
+            Some(state) if !state.takes_pods() => {
+                tracing::error!(node, device = name, %uuid, state = text, "a GPU is not well");
+                let note = format!("{name} ({uuid}) is tainted and takes no new pods: {text}");
+                (EventType::Warning, "GpuUnhealthy", note)
+            }
+            Some(_) if took_pods => {
+                tracing::warn!(node, device = name, %uuid, state = text, "a GPU takes pods and may fail");
+                (
+                    EventType::Warning,
+                    "GpuAtRisk",
+                    format!("{name} ({uuid}) takes pods, but: {text}"),
+                )
+            }
+            _ if took_pods => {
+                tracing::info!(node, device = name, %uuid, "a GPU is no longer at risk");
+                let note = format!("{name} ({uuid}) is well, without a warning of late");
+                (EventType::Normal, "GpuHealthy", note)
+            }
+            _ => {
+                tracing::info!(node, device = name, %uuid, "a GPU is well again");
+                let note = format!("{name} ({uuid}) is well again and takes new pods");
+                (EventType::Normal, "GpuHealthy", note)
+            }
         };
         events.record(&node_reference(node), tone, reason, "Watch", &note).await;
     }

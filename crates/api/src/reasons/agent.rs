@@ -74,6 +74,12 @@ pub(super) const NODES: &[Reason] = &[
         "The driver does not answer which processes use the GPU.",
         "See the kernel's log (`dmesg`) on the node.",
     ),
+    row(
+        "GpuAtRisk",
+        EVENT,
+        "The GPU takes pods. It gave a warning of late, or returned from a repair.",
+        "None at once. See the message; a warning that comes again calls for a check of the hardware.",
+    ),
     row("GpuHealthy", EVENT, "The GPU is healthy again and takes new pods.", ""),
     row(
         "GpuInMigMode",
@@ -91,7 +97,7 @@ pub(super) const NODES: &[Reason] = &[
         "GpuUnhealthy",
         EVENT,
         "The GPU is tainted and takes no new pods.",
-        "Do what the message advises, for example reset the GPU.",
+        "Do what the message says the GPU needs, for example a reset. The GPU returns after it and a test.",
     ),
     row(
         "GpuUnreadable",

@@ -69,6 +69,10 @@ pub struct Running {
 pub enum Wait {
     /// The policy only observes.
     Observe,
+    /// The policy leaves remedies to a person.
+    Person,
+    /// The controller, which keeps the budget of all nodes, has not permitted the remedy yet.
+    Permit,
     /// An operator fenced it, or a device that the remedy reaches.
     Operator,
     /// Many nodes failed at once.
@@ -90,6 +94,8 @@ impl Wait {
     pub fn name(self) -> &'static str {
         match self {
             Self::Observe => "ObserveOnly",
+            Self::Person => "RemedyByPerson",
+            Self::Permit => "Permit",
             Self::Operator => "Operator",
             Self::Storm => "Storm",
             Self::HarsherRemedy => "HarsherRemedy",

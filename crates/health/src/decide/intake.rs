@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Domain, Facts};
-use crate::policy::Policy;
+use crate::policy::{Mode, Policy};
 use crate::reason::Reason;
 use crate::remedy::Remedy;
 use crate::risk::Blame;
@@ -20,6 +20,9 @@ impl Domain {
         let devices = facts.topology.devices(signal.unit);
         match &signal.report {
             Report::Word(word) => self.step_all(policy, facts, devices, Event::Word(*word), at),
+            Report::RemediedByOthers => {
+                self.step_all(policy, facts, devices, Event::RemediedByOthers, at);
+            }
             Report::Outcome { attempt, outcome } => {
                 let event = Event::Ended { attempt: *attempt, outcome: *outcome };
                 self.step_all(policy, facts, devices, event, at);
@@ -85,6 +88,8 @@ impl Domain {
                 let others = match reach {
                     Reach::Device => return,
                     Reach::Island => others(facts, devices, |place| Unit::Island(place.island)),
+                    // Without a remedy to come there is nothing to make room for.
+                    Reach::Node if policy.mode != Mode::Act => return,
                     Reach::Node => others(facts, devices, |place| Unit::Node(place.node)),
                 };
                 let event = if reach == Reach::Island {

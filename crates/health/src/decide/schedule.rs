@@ -110,6 +110,10 @@ impl Domain {
             Some(Wait::Observe)
         } else if group.iter().any(is_held) {
             Some(Wait::Operator)
+        } else if policy.mode == Mode::Fence {
+            Some(Wait::Person)
+        } else if facts.permitted.is_some_and(|permitted| !permitted.contains(&device)) {
+            Some(Wait::Permit)
         } else if self.breaker.is_open(facts.now) {
             Some(Wait::Storm)
         } else if group.iter().any(is_harsher) {

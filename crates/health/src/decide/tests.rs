@@ -34,6 +34,7 @@ struct Bench {
     topology: Topology,
     domain: Domain,
     occupied: BTreeSet<DeviceId>,
+    permitted: Option<BTreeSet<DeviceId>>,
     now: u64,
 }
 
@@ -44,6 +45,7 @@ impl Bench {
             topology: topology(nodes, gpus, resets_alone),
             domain: Domain::default(),
             occupied: BTreeSet::new(),
+            permitted: None,
             now: 1_000,
         }
     }
@@ -56,8 +58,12 @@ impl Bench {
         self.now += 1;
         let signal = |(unit, report)| Signal { at: self.now, unit, report };
         let signals: Vec<_> = reports.into_iter().map(signal).collect();
-        let Self { policy, topology, occupied, now, .. } = self;
-        self.domain.decide(policy, Facts { now: *now, topology, occupied }, &signals)
+        let Self { policy, topology, occupied, permitted, now, .. } = self;
+        self.domain.decide(
+            policy,
+            Facts { now: *now, topology, occupied, permitted: permitted.as_ref() },
+            &signals,
+        )
     }
 
     fn xid(&mut self, device: u32, number: u32, job: u64) -> Decisions {
@@ -344,6 +350,41 @@ fn an_observing_policy_shows_and_does_nothing() {
     assert_eq!(decisions, shown);
     bench.occupy([]);
     assert_eq!(bench.report([]), shown);
+}
+
+#[test]
+fn without_remedies_a_device_returns_after_one_by_others_and_its_test() {
+    let mut bench = Bench::new(1, 2, true);
+    bench.policy.mode = Mode::Fence;
+    bench.occupy([0, 1]);
+    let decisions = bench.xid(0, 79, 7);
+    assert_eq!(bench.states(), ["Fenced", "Healthy"], "there is nothing to make room for");
+    assert_eq!(decisions.fences[&DeviceId(0)].effect, Effect::NoSchedule);
+    assert_eq!((decisions.drains, decisions.evictions), (vec![DeviceId(0)], vec![]));
+    bench.occupy([]);
+    let decisions = bench.report([]);
+    assert_eq!((decisions.remedies, decisions.tests), (vec![], vec![]));
+    assert_eq!(decisions.waits, BTreeMap::from([(DeviceId(0), Wait::Person)]));
+    let decisions = bench.report([(gpu(0), Report::RemediedByOthers)]);
+    assert_eq!(decisions.tests.len(), 1);
+    bench.report([(gpu(0), ended(1, Outcome::Passed))]);
+    assert_eq!(bench.states(), ["Probation", "Healthy"]);
+    bench.report([(gpu(0), Report::RemediedByOthers), (gpu(1), Report::RemediedByOthers)]);
+    assert_eq!(bench.states(), ["Probation", "Healthy"]);
+}
+
+#[test]
+fn a_remedy_waits_for_the_permit_of_its_device() {
+    let mut bench = Bench::new(1, 2, true);
+    bench.permitted = Some(BTreeSet::from([DeviceId(1)]));
+    let rows = Observation::RemappedRows { is_pending: true, has_failed: false };
+    let decisions = bench.report([(gpu(0), xid(48, 7)), (gpu(1), Report::Observation(rows))]);
+    assert_eq!(decisions.waits, BTreeMap::from([(DeviceId(0), Wait::Permit)]));
+    assert_eq!(decisions.remedies[0].devices, [DeviceId(1)]);
+    bench.permitted = Some(BTreeSet::from([DeviceId(0)]));
+    bench.report([(gpu(1), ended(1, Outcome::Remedied))]);
+    let decisions = bench.report([(gpu(1), ended(1, Outcome::Passed))]);
+    assert_eq!(decisions.remedies[0].devices, [DeviceId(0)]);
 }
 
 #[test]

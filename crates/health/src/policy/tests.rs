@@ -16,7 +16,7 @@ fn the_defaults_of_a_spec_are_those_of_the_parts() {
     let policy = spec().check().unwrap();
     let defaults = Policy { node_selector: policy.node_selector.clone(), ..Policy::default() };
     assert_eq!(policy, defaults);
-    assert_eq!(policy.mode, Mode::Observe);
+    assert_eq!(policy.mode, Mode::Fence);
 }
 
 #[test]

@@ -44,6 +44,8 @@ pub enum Event {
         /// How.
         outcome: Outcome,
     },
+    /// Others applied a remedy: it was no attempt.
+    RemediedByOthers,
     /// An operator decided.
     Word(Word),
     /// Time passed.
@@ -75,6 +77,7 @@ pub fn step(track: &Track, rules: &Rules, event: Event, now: u64) -> Track {
             ended(track, rules, outcome, now)
         }
         Event::Ended { .. } => None,
+        Event::RemediedByOthers => remedied_by_others(track),
         Event::Word(word) => worded(track, word, now),
         Event::Time => time(track, rules, now),
     };
@@ -247,6 +250,16 @@ fn ended(track: &Track, rules: &Rules, outcome: Outcome, now: u64) -> Option<Tra
             let track = &at_fault(track, rules, now);
             Some(fenced(track, Reason::TestFailed, rules.ladder.after(track.tried), now))
         }
+        _ => None,
+    }
+}
+
+/// A device that needs no more than its test.
+fn remedied_by_others(track: &Track) -> Option<Track> {
+    let needs = Remedy::Test;
+    match track.state {
+        State::Suspect { reason, .. } => Some(stay(track, State::Suspect { reason, needs })),
+        State::Fenced { reason, .. } => Some(stay(track, State::Fenced { reason, needs })),
         _ => None,
     }
 }

@@ -20,8 +20,10 @@ pub enum Feature {
     Counters,
     /// Shares of a device: several claims, each with a part of its capacity.
     Shares,
-    /// Taints on devices.
+    /// Taints on devices that keep pods away.
     Taints,
+    /// Taints with the effect `None`, which Kubernetes 1.34 refuses.
+    TaintsWithoutEffect,
 }
 
 /// Known features of a server: whether it keeps or drops their fields.
@@ -37,7 +39,8 @@ pub(super) struct Content<'a> {
 
 impl Feature {
     /// All features.
-    pub const ALL: [Self; 3] = [Self::Counters, Self::Shares, Self::Taints];
+    pub const ALL: [Self; 4] =
+        [Self::Counters, Self::Shares, Self::Taints, Self::TaintsWithoutEffect];
 
     /// Name of the feature gate.
     pub fn gate(self) -> &'static str {
@@ -45,6 +48,7 @@ impl Feature {
             Self::Counters => "DRAPartitionableDevices",
             Self::Shares => "DRAConsumableCapacity",
             Self::Taints => "DRADeviceTaints",
+            Self::TaintsWithoutEffect => "DRADeviceTaints of 1.35",
         }
     }
 
@@ -58,6 +62,9 @@ impl Feature {
             Self::Taints => {
                 "unhealthy devices, and all devices of a node that a scheduler owns, are left out instead of tainted"
             }
+            Self::TaintsWithoutEffect => {
+                "slices do not say which devices are watched or on probation; events do"
+            }
         }
     }
 
@@ -68,7 +75,8 @@ impl Feature {
                     || pool.devices.iter().any(|device| !device.consumes.is_empty())
             }
             Self::Shares => pool.devices.iter().any(is_shared),
-            Self::Taints => pool.devices.iter().any(|device| !device.taints.is_empty()),
+            Self::Taints => has_taint(pool, |effect| effect != TaintEffect::None),
+            Self::TaintsWithoutEffect => has_taint(pool, |effect| effect == TaintEffect::None),
         }
     }
 
@@ -90,7 +98,11 @@ impl Feature {
                 };
                 devices.map(of).sum()
             }
-            Self::Taints => devices.map(|device| device.taints.iter().flatten().count()).sum(),
+            Self::Taints | Self::TaintsWithoutEffect => {
+                let without_effect = self == Self::TaintsWithoutEffect;
+                let taints = devices.flat_map(|device| device.taints.iter().flatten());
+                taints.filter(|taint| (taint.effect == "None") == without_effect).count()
+            }
         }
     }
 }
@@ -169,6 +181,11 @@ impl Features {
                 device.taints.clear();
             }
         }
+        if self.drops(Feature::TaintsWithoutEffect) {
+            for device in devices.to_mut() {
+                device.taints.retain(|taint| taint.effect != TaintEffect::None);
+            }
+        }
         Content { counters, devices }
     }
 
@@ -176,6 +193,11 @@ impl Features {
     pub(super) fn drops(&self, feature: Feature) -> bool {
         self.0.get(&feature) == Some(&false)
     }
+}
+
+fn has_taint(pool: &Pool, is_meant: impl Fn(TaintEffect) -> bool) -> bool {
+    let taints = pool.devices.iter().flat_map(|device| &device.taints);
+    taints.into_iter().any(|taint| is_meant(taint.effect))
 }
 
 /// Whether a slice has fields of shares.

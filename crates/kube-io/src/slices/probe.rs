@@ -76,8 +76,11 @@ fn probe_slices(place: ProbeTarget<'_>, feature: Feature) -> Vec<api::ResourceSl
             device.allow_multiple = true;
             device.capacity = [(PROBE.to_owned(), Capacity { value: one, policy })].into();
         }
-        Feature::Taints => {
-            let effect = TaintEffect::NoSchedule;
+        Feature::Taints | Feature::TaintsWithoutEffect => {
+            let effect = match feature {
+                Feature::TaintsWithoutEffect => TaintEffect::None,
+                _ => TaintEffect::NoSchedule,
+            };
             let key = "octavo.dev/probe".to_owned();
             device.taints = vec![DeviceTaint { key, value: String::new(), effect }];
         }

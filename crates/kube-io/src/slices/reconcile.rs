@@ -94,7 +94,9 @@ impl Publisher {
         let name = plan::name(driver, node, "probe");
         let place = probe::ProbeTarget { driver, node, pool: &pool.name, name: &name };
         // Shares come last, when the other writes are known.
-        for feature in [Feature::Counters, Feature::Taints, Feature::Shares] {
+        for feature in
+            [Feature::Counters, Feature::Taints, Feature::TaintsWithoutEffect, Feature::Shares]
+        {
             if !self.features.is_unknown(feature, pool) {
                 continue;
             }

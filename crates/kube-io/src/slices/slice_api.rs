@@ -165,7 +165,7 @@ impl Version {
             let has = |device: &Device| match feature {
                 Feature::Counters => device.consumes_counters.is_some(),
                 Feature::Shares => device.allow_multiple_allocations.is_some(),
-                Feature::Taints => device.taints.is_some(),
+                Feature::Taints | Feature::TaintsWithoutEffect => device.taints.is_some(),
             };
             let has_counters = |old: &ResourceSlice| {
                 *feature == Feature::Counters && old.spec.shared_counters.is_some()
@@ -182,6 +182,11 @@ impl Version {
                 match feature {
                     Feature::Counters => device.consumes_counters = None,
                     Feature::Taints => device.taints = None,
+                    Feature::TaintsWithoutEffect => {
+                        let taints = device.taints.take().into_iter().flatten();
+                        let taints: Vec<_> = taints.filter(|it| it.effect != "None").collect();
+                        device.taints = (!taints.is_empty()).then_some(taints);
+                    }
                     Feature::Shares => {
                         device.allow_multiple_allocations = None;
                         for capacity in device.capacity.iter_mut().flat_map(BTreeMap::values_mut) {

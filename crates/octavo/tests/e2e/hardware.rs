@@ -21,9 +21,54 @@ async fn a_sick_gpu_is_tainted_alone_and_comes_back() {
         assert!(device.taints.unwrap_or_default().is_empty(), "{well} is tainted, too");
     }
     testbed.octavo_ok(&["lab", "gpu", "l4-0", "1", "heal"]);
-    eventually("gpu-1 is untainted", || async {
+    eventually("gpu-1 takes pods again, on probation", || async {
         let taints = testbed.device("l4-0", "gpu-1").await?.taints.unwrap_or_default();
-        taints.is_empty().then_some(())
+        let [taint] = &taints[..] else { return None };
+        let found = (taint.key.as_str(), taint.value.as_deref(), taint.effect.as_str());
+        (found == ("octavo.dev/health", Some("Probation"), "None")).then_some(())
+    })
+    .await;
+}
+
+/// Time mends nothing, and a new agent forgets nothing: a GPU returns after a remedy and a test.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fence_outlives_the_agent_and_ends_after_a_reset() {
+    let testbed = Testbed::up("dgx-h100=1").await;
+    let taint = |gpu: &'static str| {
+        let testbed = &testbed;
+        async move {
+            let taints = testbed.device("dgx-h100-0", gpu).await?.taints.unwrap_or_default();
+            let taint = taints.into_iter().next()?;
+            Some((taint.key, taint.value.unwrap_or_default(), taint.effect))
+        }
+    };
+    let wait = |gpu: &'static str, key: &'static str, effect: &'static str| {
+        let taint = &taint;
+        eventually(&format!("{gpu} has {key}, {effect}"), move || async move {
+            let found = taint(gpu).await?;
+            (found.0 == key && found.2 == effect).then_some(())
+        })
+    };
+    let set = |gpu: &str, arguments: &[&str]| {
+        let command = [&["lab", "gpu", "dgx-h100-0", gpu, "set"], arguments].concat();
+        testbed.octavo_ok(&command);
+    };
+    eventually("the node publishes", || testbed.device("dgx-h100-0", "gpu-0")).await;
+    // A link of NVLink goes down: new work stays away from this GPU alone.
+    set("2", &["--inactive-links", "3"]);
+    wait("gpu-2", "octavo.dev/health", "NoSchedule").await;
+    assert_eq!(taint("gpu-2").await.unwrap().1, "NVLinkDown");
+    assert_eq!(taint("gpu-3").await, None);
+    // A pending row remap leaves the GPU in service.
+    set("4", &["--remap-pending", "true"]);
+    wait("gpu-4", "octavo.dev/health", "None").await;
+    assert_eq!(taint("gpu-4").await.unwrap().1, "RowRemapPending");
+    testbed.lab.kill(octavo_lab::Component::Agents).await;
+    testbed.lab.start(octavo_lab::Component::Agents).await.unwrap();
+    wait("gpu-2", "octavo.dev/health", "NoSchedule").await;
+    set("2", &["--inactive-links", "none"]);
+    eventually("gpu-2 is on probation", || async {
+        (taint("gpu-2").await?.1 == "Probation").then_some(())
     })
     .await;
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use octavo_api::names::{
     CLASS_GPU, CLASS_MIG, DRIVER_RELEASED, LABEL_MODE, MISSING_MODULE_PREFIX, MODE_NONE,
     OWNER_OCTAVO, TAINT_DRIVER_UNAVAILABLE, TAINT_FABRIC, TAINT_FOREIGN_MIG, TAINT_GPU_LOST,
-    TAINT_RECOVERY_ACTION, TAINT_WITHDRAWN, TAINT_XID,
+    TAINT_HEALTH, TAINT_RECOVERY_ACTION, TAINT_WITHDRAWN, TAINT_XID,
 };
 
 use super::facts::{DeviceTaint, Facts, GpuNode, POLICIES};
@@ -219,6 +219,9 @@ fn of_taint(subject: &str, (key, value): (&str, &str), devices: &[&str], of: usi
         TAINT_XID | TAINT_RECOVERY_ACTION => {
             "drain the node and do what the driver advises: nvidia-smi -q -d ROW_REMAPPER; \
              nvidia-smi --gpu-reset with the driver released"
+        }
+        TAINT_HEALTH => {
+            "the node's event GpuUnhealthy says what the GPU needs; it returns by itself after a remedy and a test"
         }
         TAINT_FOREIGN_MIG => "destroy the instance with nvidia-smi mig -dci and -dgi",
         TAINT_WITHDRAWN => "none: it goes with its claim",

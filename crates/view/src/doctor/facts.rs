@@ -11,7 +11,7 @@ use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 use octavo_api::names::{LABEL_GPU_PRESENT, LABEL_MODE, LABEL_OWNER};
 use octavo_dra::AttributeValue;
-use octavo_dra::slice::Device;
+use octavo_dra::slice::{Device, TaintEffect};
 use octavo_migration::plan::{Component, component};
 
 use super::domains::{self, DomainFacts};
@@ -287,7 +287,10 @@ fn add_slices(facts: &mut Facts, slices: &[ResourceSlice]) {
         };
         node.gpus += pool.devices.iter().filter(is_gpu).count();
         for device in &pool.devices {
-            let taints = device.taints.iter().filter(|taint| !taint.key.starts_with(LABEL_OWNER));
+            let keeps_away = |taint: &&octavo_dra::slice::DeviceTaint| {
+                taint.effect != TaintEffect::None && !taint.key.starts_with(LABEL_OWNER)
+            };
+            let taints = device.taints.iter().filter(keeps_away);
             node.taints.extend(taints.map(|taint| DeviceTaint {
                 device: device.name.clone(),
                 key: taint.key.clone(),

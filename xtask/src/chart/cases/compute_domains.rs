@@ -96,6 +96,7 @@ gpuShares: \"memory\"
 memoryEnforcement: \"auto\"
 timeEnforcement: \"off\"
 memorySwap: \"off\"
+kernelLog: \"/dev/kmsg\"
 minOverflowPolicy: Kill
 watchInterval: \"200ms\"
 hookDirSeen: /host/hook-dir

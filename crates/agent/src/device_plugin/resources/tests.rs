@@ -1,7 +1,8 @@
 use octavo_api::plugin_config::{SharedResource, SharingConfig, SharingStrategy};
 
+use octavo_health::reason::Reason;
+
 use super::*;
-use crate::health::GpuState;
 use crate::testing::{self, mig};
 
 fn offered(inventory: &Inventory, config: &PluginConfig) -> Vec<(String, Vec<String>)> {
@@ -31,7 +32,7 @@ fn names(list: &[(String, Vec<String>)]) -> Vec<(&str, usize)> {
 fn gpus_are_one_resource_in_order_of_index_with_uuid_and_numa_node() {
     let inventory = testing::inventory(2);
     let mut health = Health::new();
-    health.insert(testing::uuid(1), GpuState::default());
+    health.insert(testing::uuid(1), testing::fenced(Reason::Lost, 0));
     let found = resources(&inventory, &health, &PluginConfig::default()).unwrap();
     let [resource] = &found[..] else { panic!("{found:?}") };
     assert_eq!((resource.name.as_str(), resource.sharing), ("nvidia.com/gpu", None));

@@ -210,7 +210,7 @@ fn the_list_is_by_size_then_by_gpu_from_the_last_then_by_least_harm() {
 #[test]
 fn a_sick_gpu_s_parts_are_tainted_and_no_other_s() {
     let mut opted = Opted::new((0..2).map(|index| mig::gpu(index, false)));
-    let state = GpuState { xid: Some(79), ..GpuState::default() };
+    let state = testing::fenced(Reason::Xid(79), 0);
     opted.health.insert(testing::uuid(1), state);
     let tainted = tainted(&opted.offered().devices, "gpu.nvidia.com/xid");
     assert_eq!(tainted.len(), 26);

@@ -90,7 +90,7 @@ fn what_the_agent_made_goes_with_its_claim_once_its_gpu_is_opted_out() {
 
 #[test]
 fn a_sick_gpu_s_instances_are_tainted() {
-    let state = GpuState { is_lost: true, ..GpuState::default() };
+    let state = testing::fenced(Reason::Lost, 0);
     let devices = devices(&inventory(), &[(testing::uuid(0), state)].into());
     let tainted: Vec<_> = devices.iter().map(|device| device.taints.len()).collect();
     assert_eq!(tainted, [0, 1, 1]);

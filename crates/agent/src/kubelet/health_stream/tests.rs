@@ -1,7 +1,8 @@
 use std::sync::Arc;
 
+use octavo_health::reason::Reason;
+
 use super::*;
-use crate::health::GpuState;
 use crate::testing;
 
 /// A channel on which nothing comes.
@@ -56,7 +57,7 @@ async fn unread_gpus_have_no_health() {
 
 #[test]
 fn without_driver_answers_only_known_faults_are_reported() {
-    let state = GpuState { is_lost: true, since: 7, ..GpuState::default() };
+    let state = testing::fenced(Reason::Lost, 7);
     let snapshot = Snapshot {
         inventory: Some(Arc::new(testing::inventory(2))),
         health: [(testing::uuid(1), state)].into(),
@@ -75,7 +76,7 @@ fn without_driver_answers_only_known_faults_are_reported() {
 fn mig_devices_are_as_healthy_as_their_gpu() {
     let mut inventory = testing::inventory(1);
     inventory.gpus.extend([testing::mig::gpu(1, true), testing::mig::gpu(2, true)]);
-    let state = GpuState { xid: Some(79), since: 7, ..GpuState::default() };
+    let state = testing::fenced(Reason::Xid(79), 7);
     let snapshot = Snapshot {
         inventory: Some(Arc::new(inventory)),
         health: [(testing::uuid(2), state)].into(),

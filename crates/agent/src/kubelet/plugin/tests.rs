@@ -1,6 +1,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use octavo_health::reason::Reason;
 use octavo_kube_io::admin::Readiness;
 use octavo_kubelet_api::dra::v1::dra_plugin_client::DraPluginClient;
 use octavo_kubelet_api::dra::v1beta1::dra_plugin_client::DraPluginClient as BetaClient;
@@ -14,7 +15,6 @@ use tonic::transport::{Channel, Endpoint as Client};
 
 use super::*;
 use crate::config::{NodeConfig, NodeFile};
-use crate::health::GpuState;
 use crate::kubelet::endpoint::{Endpoint, HealthSource, Services};
 use crate::kubelet::registration::KubeletRegistration;
 use crate::monitor::Snapshot;
@@ -161,8 +161,7 @@ async fn health_is_sent_at_once_and_on_change_until_shutdown() {
     assert!(first.devices[0].health_check_timeout_seconds > 30);
 
     served.health.send_modify(|snapshot| {
-        let state =
-            GpuState { is_lost: true, xid: Some(79), since: 1_700_000_000, ..GpuState::default() };
+        let state = testing::fenced(Reason::Xid(79), 1_700_000_000);
         snapshot.health.insert(testing::uuid(1), state);
     });
     let second = timeout(TIMEOUT, answers.message()).await.unwrap().unwrap().unwrap();

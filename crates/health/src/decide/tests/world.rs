@@ -264,7 +264,8 @@ impl World {
     ) -> Result<(), String> {
         let signal = |(unit, report)| Signal { at: now, unit, report };
         let signals: Vec<Signal> = reports.into_iter().map(signal).collect();
-        let facts = Facts { now, topology: &self.topology, occupied: &self.occupied };
+        let facts =
+            Facts { now, topology: &self.topology, occupied: &self.occupied, permitted: None };
         let decisions = decider(&mut self.domain, &self.policy, facts, &signals);
         let before = std::mem::replace(&mut self.last, decisions);
         self.check_returns(&before, &signals)?;

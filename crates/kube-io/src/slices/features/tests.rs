@@ -28,7 +28,7 @@ fn what_was_not_sent_or_is_there_already_proves_nothing_of_taints() {
             taints: vec![octavo_dra::DeviceTaint {
                 key: "a.b/c".to_owned(),
                 value: String::new(),
-                effect: TaintEffect::None,
+                effect: TaintEffect::NoSchedule,
             }],
             ..Device::default()
         }],
@@ -59,4 +59,24 @@ fn a_taint_that_only_informs_keeps_no_device_back() {
     let left = features.content(&pool).devices;
     assert_eq!(left.iter().map(|device| device.name.as_str()).collect::<Vec<_>>(), ["a"]);
     assert!(left[0].taints.is_empty());
+}
+
+#[test]
+fn a_server_without_taints_that_only_inform_keeps_the_others() {
+    let mut pool = Pool { devices: vec![Device::default()], ..Pool::default() };
+    pool.devices[0].taints = [TaintEffect::None, TaintEffect::NoSchedule]
+        .map(|effect| octavo_dra::DeviceTaint {
+            key: "a.b/c".to_owned(),
+            value: String::new(),
+            effect,
+        })
+        .into();
+    let mut features = Features::default();
+    features.set(Feature::TaintsWithoutEffect, false);
+    let left = &features.content(&pool).devices[0].taints;
+    assert_eq!(
+        left.iter().map(|taint| taint.effect).collect::<Vec<_>>(),
+        [TaintEffect::NoSchedule]
+    );
+    assert_eq!(features.missing(&pool), [Feature::TaintsWithoutEffect].into());
 }

@@ -104,14 +104,15 @@ async fn a_server_with_no_feature_at_all_gets_whole_gpus_that_are_well() {
     api.turn_off(Feature::ALL);
     let pool = with_sick(cut());
     let mut running = Running::start(&api, Some(pool.clone()));
-    running.until(1, &Feature::ALL).await;
+    let used = [Feature::Counters, Feature::Shares, Feature::Taints];
+    running.until(1, &used).await;
     running.stop().await;
     let slices = published(&api);
     assert_eq!(names(&api), ["gpu-0"]);
     assert!(!slices[0].devices[0].allow_multiple);
     assert_eq!(slices[0].devices[0].capacity["memory"].policy, None);
     let mut running = Running::start(&api, Some(pool));
-    running.until(0, &Feature::ALL).await;
+    running.until(0, &used).await;
     running.stop().await;
 }
 
@@ -242,4 +243,19 @@ async fn a_new_watch_probes_taints_and_counters_again() {
     let is_unknown = |feature: &Feature| publisher.features.is_unknown(*feature, &pool);
     let unknown: Vec<_> = Feature::ALL.into_iter().filter(is_unknown).collect();
     assert_eq!(unknown, [Feature::Counters, Feature::Taints]);
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_taints_without_effect_gets_the_others() {
+    let api = SliceApi::default();
+    api.turn_off([Feature::TaintsWithoutEffect]);
+    let mut pool = tainted(2);
+    let mut taint = pool.devices[0].taints[0].clone();
+    taint.effect = TaintEffect::None;
+    pool.devices[1].taints.push(taint);
+    let mut running = Running::start(&api, Some(pool));
+    running.until(1, &[Feature::TaintsWithoutEffect]).await;
+    running.stop().await;
+    let devices = published(&api).remove(0).devices;
+    assert_eq!((devices[0].taints.len(), devices[1].taints.len()), (1, 0));
 }

@@ -1,0 +1,299 @@
+//! The GPUs of one node: signals come in, states come out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use octavo_gpu::{DriverError, Gpu, GpuHealth, GpuTelemetry};
+use octavo_health::decide::{Decisions, Facts};
+use octavo_health::policy::Policy;
+use octavo_health::signal::{LinkSeverity, Observation, Outcome, Report, Signal};
+use octavo_health::state::State;
+use octavo_health::unit::{DeviceId, Place, Topology, Unit};
+
+use super::record::{Known, Record, RecordFile};
+use super::seen::Seen;
+use super::{GpuState, Health};
+
+/// The node in its own domain.
+const NODE: u32 = 0;
+/// Time within which an XID of a GPU that comes by two ways is one, in seconds.
+const SAME_XID: u64 = 10;
+/// Most rounds of one decision: a test that ends at once lets the next begin.
+const ROUNDS: usize = 4;
+
+/// The health of a node's GPUs.
+#[derive(Debug)]
+pub(crate) struct NodeHealth {
+    policy: Policy,
+    record: Record,
+    file: Option<RecordFile>,
+    topology: Topology,
+    /// The island of the node's NVSwitches.
+    switches: Option<u32>,
+    /// What came since the last decision.
+    signals: Vec<Signal>,
+    /// XIDs of late, by UUID and number.
+    xids: BTreeMap<(String, u32), u64>,
+    decisions: Decisions,
+    /// Whether the driver is gone or released, and since when.
+    driver: Option<GpuState>,
+}
+
+impl NodeHealth {
+    /// The health that a record has, in a boot. Without a file nothing is remembered.
+    pub(crate) fn open(mut file: Option<RecordFile>, boot_id: &str) -> Self {
+        let mut record = file.as_mut().map_or_else(Record::default, RecordFile::read);
+        if record.boot_id != boot_id {
+            // The node started again.
+            record.gpus.values_mut().for_each(|known| known.seen.away());
+            boot_id.clone_into(&mut record.boot_id);
+        }
+        Self {
+            policy: Policy::default(),
+            record,
+            file,
+            topology: Topology::default(),
+            switches: None,
+            signals: Vec::new(),
+            xids: BTreeMap::new(),
+            decisions: Decisions::default(),
+            driver: None,
+        }
+    }
+
+    /// Sets the node's GPUs. What is known of others stays, unless they are well.
+    pub(crate) fn set_gpus(&mut self, gpus: &[Gpu]) {
+        let Record { gpus: known, domain, .. } = &mut self.record;
+        let is_here = |uuid: &String| gpus.iter().any(|gpu| gpu.uuid == *uuid);
+        known.retain(|uuid, known| {
+            let is_well = domain
+                .devices
+                .get(&known.id)
+                .is_none_or(|device| device.track.state == State::Healthy);
+            let is_kept = is_here(uuid) || !is_well;
+            if !is_kept {
+                domain.forget(known.id);
+            }
+            is_kept
+        });
+        let islands = islands(gpus);
+        self.switches = switched(gpus).next().and_then(|gpu| islands.get(&gpu.index)).copied();
+        let mut places = BTreeMap::new();
+        for gpu in gpus {
+            let next = known.values().map(|known| known.id.0 + 1).max().unwrap_or_default();
+            let id = known
+                .entry(gpu.uuid.clone())
+                .or_insert_with(|| Known { id: DeviceId(next), seen: Seen::default() })
+                .id;
+            let island = islands.get(&gpu.index).copied().unwrap_or(gpu.index);
+            places.insert(id, place(gpu, island));
+        }
+        self.topology = Topology::new(places, []);
+    }
+
+    /// Takes the driver's answer about a GPU. A question that failed for another reason than a lost GPU says nothing.
+    pub(crate) fn answer(&mut self, uuid: &str, health: &Result<GpuHealth, DriverError>, now: u64) {
+        let Some(Known { id, seen }) = self.record.gpus.get_mut(uuid) else { return };
+        let reports = match health {
+            Ok(health) => seen.answer(health, now),
+            Err(DriverError::GpuLost { .. } | DriverError::NotFound { .. }) => vec![seen.lost()],
+            Err(_) => Vec::new(),
+        };
+        let id = *id;
+        self.report(id, reports, now);
+    }
+
+    /// Takes a GPU's telemetry.
+    pub(crate) fn telemetry(&mut self, uuid: &str, telemetry: &GpuTelemetry, now: u64) {
+        let links = self.links_behind_switches();
+        let Some(Known { id, seen }) = self.record.gpus.get_mut(uuid) else { return };
+        let id = *id;
+        if self.topology.place(id).map(|place| place.island) == self.switches {
+            seen.expect_links(links);
+        }
+        let reports = seen.telemetry(telemetry, now);
+        self.report(id, reports, now);
+    }
+
+    /// Adds time at work to a GPU's history, in seconds.
+    pub(crate) fn worked(&mut self, uuid: &str, seconds: u64, now: u64) {
+        let Some(known) = self.record.gpus.get(uuid) else { return };
+        if let Some(device) = self.record.domain.devices.get_mut(&known.id) {
+            device.history.expose(&self.policy.risk, now, seconds);
+        }
+    }
+
+    /// Takes an XID. Returns whether it is new: driver and kernel's log may both report one.
+    pub(crate) fn xid(&mut self, uuid: &str, number: u64, link: LinkSeverity, now: u64) -> bool {
+        let Some(known) = self.record.gpus.get_mut(uuid) else { return false };
+        let id = known.id;
+        let number = u32::try_from(number).unwrap_or(u32::MAX);
+        self.xids.retain(|_, at| now.saturating_sub(*at) < SAME_XID);
+        if self.xids.insert((uuid.to_owned(), number), now).is_some() {
+            return false;
+        }
+        known.seen.failed();
+        // Jobs are not known here.
+        let xid = Observation::Xid { number, job: None, link };
+        self.report(id, vec![Report::Observation(xid)], now);
+        true
+    }
+
+    /// Takes that an NVSwitch lost its links until it is reset.
+    pub(crate) fn switch_failed(&mut self, now: u64) {
+        let report = Report::Observation(Observation::Fabric { is_healthy: false });
+        let switches =
+            self.switches.map(|island| Signal { at: now, unit: Unit::Island(island), report });
+        self.signals.extend(switches);
+    }
+
+    /// Whether the driver could not reach a GPU when it was last asked.
+    pub(crate) fn is_lost(&self, uuid: &str) -> bool {
+        self.record.gpus.get(uuid).is_some_and(|known| known.seen.is_lost())
+    }
+
+    /// The driver as a whole does not answer any more.
+    pub(crate) fn driver_gone(&mut self, now: u64) {
+        let since = self.driver.as_ref().map_or_else(|| seconds(now), |driver| driver.since);
+        self.driver = Some(GpuState { is_driver_gone: true, since, ..GpuState::default() });
+    }
+
+    /// The driver is no longer used, at an administrator's request.
+    pub(crate) fn driver_released(&mut self, now: u64) {
+        let since = seconds(now);
+        self.driver = Some(GpuState { is_driver_released: true, since, ..GpuState::default() });
+    }
+
+    /// The driver is open again. It may be another, and the GPUs reset.
+    pub(crate) fn driver_back(&mut self) {
+        if self.driver.take().is_some() {
+            self.record.gpus.values_mut().for_each(|known| known.seen.away());
+        }
+    }
+
+    /// Decides upon what came since the last decision. `occupied` says whether processes use a GPU, and is asked where that matters.
+    pub(crate) fn decide(&mut self, now: u64, occupied: impl Fn(&str) -> bool) {
+        let occupied: BTreeSet<DeviceId> = self
+            .record
+            .gpus
+            .iter()
+            .filter(|(uuid, known)| self.waits_for_idle(known.id) && occupied(uuid))
+            .map(|(_, known)| known.id)
+            .collect();
+        for _ in 0..ROUNDS {
+            let signals = std::mem::take(&mut self.signals);
+            let facts =
+                Facts { now, topology: &self.topology, occupied: &occupied, permitted: None };
+            self.decisions = self.record.domain.decide(&self.policy, facts, &signals);
+            self.test(now);
+            if self.signals.is_empty() {
+                break;
+            }
+        }
+    }
+
+    /// Ends the tests: their results are what the driver said last.
+    fn test(&mut self, now: u64) {
+        for test in &self.decisions.tests {
+            let known = self.record.gpus.values().find(|known| known.id == test.device);
+            let has_passed = known.is_some_and(|known| known.seen.is_good());
+            let outcome = if has_passed { Outcome::Passed } else { Outcome::Failed };
+            let report = Report::Outcome { attempt: test.attempt, outcome };
+            self.signals.push(Signal { at: now, unit: Unit::Device(test.device), report });
+        }
+    }
+
+    /// The GPUs that are not well.
+    pub(crate) fn health(&self) -> Health {
+        let state = |(uuid, known): (&String, &Known)| {
+            let is_here = self.topology.place(known.id).is_some();
+            let driver = self.driver.clone().filter(|_| is_here);
+            let fence = self.decisions.fences.get(&known.id).copied();
+            if driver.is_none() && fence.is_none() {
+                return None;
+            }
+            let device = self.record.domain.devices.get(&known.id);
+            let since = device.map_or(0, |device| seconds(device.track.since));
+            let since = driver.as_ref().map_or(since, |driver| driver.since);
+            let wait = self.decisions.waits.get(&known.id).copied();
+            let state = GpuState { fence, wait, since, ..driver.unwrap_or_default() };
+            Some((uuid.clone(), state))
+        };
+        self.record.gpus.iter().filter_map(state).collect()
+    }
+
+    /// Writes the record if it has changed.
+    pub(crate) fn store(&mut self) {
+        let Some(file) = &mut self.file else { return };
+        if let Err(error) = file.write(&self.record) {
+            tracing::error!(%error, "the health of GPUs is not recorded; a restart of the agent forgets fences");
+        }
+    }
+
+    /// Whether it matters if processes use a device: something is to be done once it is idle, or may be after this decision.
+    fn waits_for_idle(&self, device: DeviceId) -> bool {
+        let known = self.record.domain.devices.get(&device);
+        let is_well = known
+            .is_none_or(|known| matches!(known.track.state, State::Healthy | State::Probation));
+        !is_well || self.signals.iter().any(|signal| signal.unit == Unit::Device(device))
+    }
+
+    /// Most links of a GPU behind the node's switches. All of them have as many.
+    fn links_behind_switches(&self) -> u32 {
+        let Some(island) = self.switches else { return 0 };
+        let devices = self.topology.devices(Unit::Island(island));
+        let known = self.record.gpus.values().filter(|known| devices.contains(&known.id));
+        known.map(|known| known.seen.links()).max().unwrap_or_default()
+    }
+
+    fn report(&mut self, id: DeviceId, reports: Vec<Report>, now: u64) {
+        let unit = Unit::Device(id);
+        self.signals.extend(reports.into_iter().map(|report| Signal { at: now, unit, report }));
+    }
+}
+
+/// The NVLink island of each GPU by index: GPUs with the same switches, or that bridges connect. Its number is the lowest index.
+fn islands(gpus: &[Gpu]) -> BTreeMap<u32, u32> {
+    let first = switched(gpus).next().map(|gpu| gpu.index);
+    let mut islands: BTreeMap<u32, u32> = gpus.iter().map(|gpu| (gpu.index, gpu.index)).collect();
+    let pairs: Vec<(u32, u32)> = gpus
+        .iter()
+        .flat_map(|gpu| {
+            let peers = gpu.nvlink.iter().flat_map(|link| &link.peers);
+            peers.map(|(peer, _)| (gpu.index, *peer))
+        })
+        .chain(
+            first.into_iter().flat_map(|first| switched(gpus).map(move |gpu| (first, gpu.index))),
+        )
+        .collect();
+    // Each round carries the lowest index one link further.
+    for _ in gpus {
+        for (one, other) in &pairs {
+            let lowest = islands.get(one).min(islands.get(other)).copied();
+            for index in [one, other] {
+                if let (Some(island), Some(lowest)) = (islands.get_mut(index), lowest) {
+                    *island = lowest;
+                }
+            }
+        }
+    }
+    islands
+}
+
+/// The GPUs with switches at the other end of their links.
+fn switched(gpus: &[Gpu]) -> impl Iterator<Item = &Gpu> {
+    gpus.iter().filter(|gpu| gpu.nvlink.as_ref().is_some_and(|link| link.switched))
+}
+
+/// Where a GPU is, as far as one node shows.
+fn place(gpu: &Gpu, island: u32) -> Place {
+    // From Hopper on a GPU with NVLink is reset alone.
+    let resets_alone = gpu.compute_capability.0 >= 9 || gpu.nvlink.is_none();
+    Place { island, nic: None, node: NODE, rack: 0, nvlink_domain: None, resets_alone }
+}
+
+fn seconds(time: u64) -> i64 {
+    i64::try_from(time).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! The record of a node's GPUs. It outlives the agent, its upgrades and the node's boots: a fence must not be lost.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+
+use octavo_health::decide::Domain;
+use octavo_health::unit::DeviceId;
+use octavo_node::files::{StorageError, write_atomically};
+use serde::{Deserialize, Serialize};
+
+use super::seen::Seen;
+
+/// The version of the file's form. Later ones are for later agents alone.
+const VERSION: u32 = 1;
+
+/// All that is remembered of a node's GPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Record {
+    /// The boot in which it was written.
+    pub(super) boot_id: String,
+    /// The GPUs by UUID.
+    pub(super) gpus: BTreeMap<String, Known>,
+    /// States, histories, attempts.
+    pub(super) domain: Domain,
+}
+
+/// A GPU of the record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Known {
+    /// Its number in the domain.
+    pub(super) id: DeviceId,
+    /// What was last read of it.
+    pub(super) seen: Seen,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Versioned<T> {
+    version: u32,
+    record: T,
+}
+
+/// The file of a record.
+#[derive(Clone, Debug)]
+pub(crate) struct RecordFile {
+    path: PathBuf,
+    /// The text that is in it.
+    text: String,
+}
+
+impl RecordFile {
+    /// The file at a path. It need not exist.
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self { path, text: String::new() }
+    }
+
+    /// Reads the record. A file that cannot be read is kept aside, so that nothing of it is lost, and its record is empty.
+    pub(super) fn read(&mut self) -> Record {
+        let text = match std::fs::read_to_string(&self.path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Record::default(),
+            Err(error) => return self.refused(&error.to_string()),
+        };
+        let version = serde_json::from_str::<Versioned<serde::de::IgnoredAny>>(&text);
+        match version {
+            Ok(Versioned { version: VERSION, .. }) => {}
+            Ok(Versioned { version, .. }) => {
+                let text = format!("its version is {version}, and this agent knows {VERSION}");
+                return self.refused(&text);
+            }
+            Err(error) => return self.refused(&error.to_string()),
+        }
+        match serde_json::from_str::<Versioned<Record>>(&text) {
+            Ok(Versioned { record, .. }) => {
+                self.text = text;
+                record
+            }
+            Err(error) => self.refused(&error.to_string()),
+        }
+    }
+
+    fn refused(&self, error: &str) -> Record {
+        let aside = self.path.with_extension("json.unreadable");
+        let kept = std::fs::rename(&self.path, &aside);
+        tracing::error!(
+            path = %self.path.display(), aside = %aside.display(), is_kept = kept.is_ok(), error,
+            "the record of GPUs' health cannot be read; fences are known again once the driver reports their cause"
+        );
+        Record::default()
+    }
+
+    /// Writes the record if it has changed.
+    pub(super) fn write(&mut self, record: &Record) -> Result<(), StorageError> {
+        let text = serde_json::to_string(&Versioned { version: VERSION, record })
+            .map_err(|error| StorageError::of("encode", &self.path)(error.into()))?;
+        if text != self.text {
+            write_atomically(&self.path, text.as_bytes(), true)?;
+            self.text = text;
+        }
+        Ok(())
+    }
+}

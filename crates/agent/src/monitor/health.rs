@@ -1,0 +1,219 @@
+//! What the driver's thread asks and reads about the health of GPUs.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use octavo_gpu::{
+    Driver, DriverError, GpuEvent, GpuEventKind, GpuHealth, KernelLog, KernelLogEvent,
+};
+use octavo_health::HOUR;
+use octavo_health::signal::LinkSeverity;
+
+use super::{Monitor, now};
+use crate::health::takes_pods;
+
+/// How often driver's answers about memory errors and row remaps are read of GPUs that are well.
+const ANSWER_INTERVAL: Duration = Duration::from_mins(1);
+/// How often the kernel's log is looked at.
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
+/// How often a log is opened again that cannot be read.
+const LOG_RETRY_INTERVAL: Duration = Duration::from_mins(1);
+/// XIDs of NVLink whose severity the kernel's log alone has.
+const LINK_XIDS: std::ops::RangeInclusive<u64> = 144..=150;
+
+/// When telemetry and answers were last read.
+#[derive(Debug, Default)]
+pub(super) struct Telemetry {
+    read_at: Option<Instant>,
+    answered_at: Option<Instant>,
+    /// Time at work that is not in histories yet, by UUID. They get it by the hour, so that the record is rarely written.
+    worked: BTreeMap<String, Duration>,
+}
+
+/// The kernel's log, which is opened again after an error.
+#[derive(Debug)]
+pub(super) struct LogReader {
+    path: PathBuf,
+    log: Option<KernelLog>,
+    next_at: Instant,
+    has_failed: bool,
+}
+
+/// Whether the driver answered about a GPU, if only that it lost it.
+pub(super) fn is_answer(health: &Result<GpuHealth, DriverError>) -> bool {
+    matches!(health, Ok(_) | Err(DriverError::GpuLost { .. } | DriverError::NotFound { .. }))
+}
+
+impl LogReader {
+    /// A log at a path, opened at the first look.
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path, log: None, next_at: Instant::now(), has_failed: false }
+    }
+
+    /// The events since the last look.
+    fn read(&mut self, node: &str) -> Vec<KernelLogEvent> {
+        if Instant::now() < self.next_at {
+            return Vec::new();
+        }
+        self.next_at = Instant::now() + LOG_INTERVAL;
+        let read = match &mut self.log {
+            Some(log) => log.read(),
+            None => KernelLog::open(&self.path).map(|log| {
+                self.log = Some(log);
+                Vec::new()
+            }),
+        };
+        match read {
+            Ok(events) => {
+                self.has_failed = false;
+                events
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.has_failed, true) {
+                    tracing::error!(node, %error, "XIDs come from the driver's events alone; trying again");
+                }
+                self.log = None;
+                self.next_at = Instant::now() + LOG_RETRY_INTERVAL;
+                Vec::new()
+            }
+        }
+    }
+}
+
+impl Monitor {
+    /// UUIDs of the known GPUs.
+    pub(super) fn uuids(&self) -> impl Iterator<Item = &String> {
+        let gpus = self.snapshot.inventory.iter().flat_map(|inventory| &inventory.gpus);
+        gpus.map(|gpu| &gpu.uuid)
+    }
+
+    /// UUIDs of the GPUs that take no pods.
+    pub(super) fn sick(&self) -> Vec<String> {
+        let is_sick = |uuid: &&String| !takes_pods(&self.snapshot.health, uuid);
+        self.uuids().filter(is_sick).cloned().collect()
+    }
+
+    /// Whether a GPU takes no pods or cannot be read.
+    pub(super) fn is_sick(&self) -> bool {
+        let has_unreadable =
+            self.snapshot.inventory.as_ref().is_some_and(|found| !found.unreadable.is_empty());
+        has_unreadable || !self.sick().is_empty()
+    }
+
+    /// Takes an event. Returns whether it says something of a GPU's health.
+    pub(super) fn handle(&mut self, driver: &dyn Driver, event: &GpuEvent) -> bool {
+        let number = match event.kind {
+            GpuEventKind::Xid(number) => Some(number),
+            GpuEventKind::DoubleBitEcc => None,
+            // The driver counts corrected errors; they need no action.
+            _ => return false,
+        };
+        let Some(uuid) = &event.uuid else {
+            tracing::warn!(node = %self.node, ?event, "an event of a GPU that the driver cannot name");
+            self.ask_all(driver);
+            return true;
+        };
+        // The log has its severity, too.
+        let has_log = self.kernel_log.as_ref().is_some_and(|log| log.log.is_some());
+        if let Some(number) = number.filter(|number| !(has_log && LINK_XIDS.contains(number))) {
+            self.xid(uuid, number, LinkSeverity::Unknown);
+        }
+        self.health.answer(uuid, &driver.health(uuid), now());
+        true
+    }
+
+    /// When the kernel's log is looked at next.
+    pub(super) fn log_at(&self) -> Instant {
+        let never = Instant::now() + ANSWER_INTERVAL;
+        self.kernel_log.as_ref().map_or(never, |log| log.next_at)
+    }
+
+    /// Takes what is new in the kernel's log. Returns whether it says something of a GPU's health.
+    pub(super) fn read_log(&mut self, driver: &dyn Driver) -> bool {
+        let Some(log) = &mut self.kernel_log else { return false };
+        let mut is_news = false;
+        for event in log.read(&self.node) {
+            match event {
+                KernelLogEvent::Xid { gpu, number, is_fatal, .. } => {
+                    let gpus = self.snapshot.inventory.iter().flat_map(|found| &found.gpus);
+                    let Some(uuid) =
+                        gpus.into_iter().find(|known| known.pci == gpu).map(|gpu| gpu.uuid.clone())
+                    else {
+                        tracing::warn!(node = %self.node, pci = %gpu, xid = number, "an XID of a GPU that is not known");
+                        continue;
+                    };
+                    let link = match is_fatal {
+                        Some(true) => LinkSeverity::Fatal,
+                        Some(false) => LinkSeverity::NonFatal,
+                        None => LinkSeverity::Unknown,
+                    };
+                    self.xid(&uuid, number, link);
+                    self.health.answer(&uuid, &driver.health(&uuid), now());
+                    is_news = true;
+                }
+                KernelLogEvent::SwitchXid { switch, number, is_fatal, link } => {
+                    let (node, pci) = (&self.node, switch);
+                    tracing::warn!(%node, %pci, sxid = number, is_fatal, ?link, "SXID of an NVSwitch");
+                    if is_fatal {
+                        self.health.switch_failed(now());
+                        is_news = true;
+                    }
+                }
+            }
+        }
+        is_news
+    }
+
+    fn xid(&mut self, uuid: &str, number: u64, link: LinkSeverity) {
+        if self.health.xid(uuid, number, link, now()) {
+            self.metrics.xid(&self.node, number);
+            tracing::warn!(node = %self.node, gpu = %uuid, xid = number, "XID");
+        }
+    }
+
+    /// Asks the driver about all GPUs, and decides.
+    pub(super) fn ask_all(&mut self, driver: &dyn Driver) {
+        let uuids: Vec<_> = self.uuids().cloned().collect();
+        for uuid in &uuids {
+            self.health.answer(uuid, &driver.health(uuid), now());
+        }
+        self.telemetry.answered_at = Some(Instant::now());
+        self.decide(driver);
+    }
+
+    /// Reads the telemetry of the GPUs that answer, and their memory errors once a minute.
+    pub(super) fn read_telemetry(&mut self, driver: &dyn Driver) {
+        let begin = Instant::now();
+        let passed =
+            self.telemetry.read_at.replace(begin).map_or(Duration::ZERO, |last| begin - last);
+        let uuids: Vec<_> =
+            self.uuids().filter(|uuid| !self.health.is_lost(uuid)).cloned().collect();
+        for uuid in uuids {
+            let Ok(telemetry) = driver.telemetry(&uuid) else { continue };
+            self.health.telemetry(&uuid, &telemetry, now());
+            if telemetry.is_idle == Some(false) {
+                let worked = self.telemetry.worked.entry(uuid.clone()).or_default();
+                *worked += passed;
+                if worked.as_secs() >= HOUR {
+                    self.health.worked(&uuid, std::mem::take(worked).as_secs(), now());
+                }
+            }
+        }
+        let is_due =
+            self.telemetry.answered_at.is_none_or(|last| last.elapsed() >= ANSWER_INTERVAL);
+        if is_due {
+            self.ask_all(driver);
+        } else {
+            self.decide(driver);
+        }
+    }
+
+    /// Decides upon what was read.
+    pub(super) fn decide(&mut self, driver: &dyn Driver) {
+        // A lost GPU has no processes that could go on. A driver that does not name processes hides none that tests disturb.
+        let is_used = |uuid: &str| driver.processes(uuid).is_ok_and(|found| !found.is_empty());
+        self.health.decide(now(), is_used);
+        self.snapshot.health = self.health.health();
+    }
+}
