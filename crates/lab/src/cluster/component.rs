@@ -201,6 +201,8 @@ fn controller_manager(layout: &Layout, settings: &Settings) -> Vec<String> {
         "--leader-elect=false".into(),
         // 500 simulated kubelets on two busy cores are sometimes late.
         "--node-monitor-grace-period=2m".into(),
+        // A pod counts against its quota before it is stored. A count meanwhile loses it until the next one, by default in 5 minutes.
+        "--resource-quota-sync-period=10s".into(),
         "--kube-api-qps=1000".into(),
         "--kube-api-burst=2000".into(),
         "--profiling=false".into(),
