@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 
 use crate::compute_domain::{ComputeDomain, ComputeDomainClique, ComputeDomainDaemon};
 use crate::names::{NVIDIA_GROUP, NVIDIA_VERSION};
-use crate::{PlacementPolicy, PodGroup};
+use crate::{HealthPolicy, NodeHealth, PlacementPolicy, PodGroup};
 
 /// All `CustomResourceDefinition`s, sorted by name.
 pub fn crds() -> Result<Vec<Value>, serde_json::Error> {
-    let all = [PlacementPolicy::crd(), PodGroup::crd()];
+    let all = [HealthPolicy::crd(), NodeHealth::crd(), PlacementPolicy::crd(), PodGroup::crd()];
     all.iter().map(|crd| serde_json::to_value(crd).map(tidied)).collect()
 }
 
@@ -81,6 +81,10 @@ fn tidied(mut value: Value) -> Value {
             }
         }
         Value::Object(map) => {
+            // A structural schema has none: the API server drops unknown fields, or refuses them.
+            if map.get("additionalProperties") == Some(&Value::Bool(false)) {
+                map.remove("additionalProperties");
+            }
             if map.get("nullable") == Some(&Value::Bool(true)) {
                 map.remove("nullable");
             }

@@ -59,6 +59,14 @@ pub const IMEX_SLOT_PREFIX: &str = "compute-domain-daemon-";
 pub const IMEX_DAEMON_MANAGER_PREFIX: &str = "octavo-imex-daemon-";
 /// `reportingController` of the controller's events, and its field manager.
 pub const CONTROLLER: &str = "octavo.dev/controller";
+/// Field manager of the controller's part of a `NodeHealth`'s spec, and of the status of a `HealthPolicy`.
+pub const HEALTH_CONTROLLER: &str = "octavo.dev/health-controller";
+/// Condition of a `HealthPolicy`: whether this version of it is in use.
+pub const CONDITION_ACCEPTED: &str = "Accepted";
+/// Condition of a `HealthPolicy`: whether many failures at once have stopped remedies.
+pub const CONDITION_BREAKER_OPEN: &str = "BreakerOpen";
+/// Condition of a `HealthPolicy`: whether the records of all its devices can be read.
+pub const CONDITION_RECORDS_READABLE: &str = "RecordsReadable";
 /// Variable of a domain's daemon, from its CDI spec, as in NVIDIA's driver: the clique of its node, or empty.
 pub const ENV_CLIQUE_ID: &str = "CLIQUE_ID";
 /// The same: UID of the domain.
@@ -80,6 +88,9 @@ pub const EXTENDED_RESOURCE_GPU: &str = "nvidia.com/gpu";
 pub const TAINT_XID: &str = "gpu.nvidia.com/xid";
 /// Taint on a device that the driver lost.
 pub const TAINT_GPU_LOST: &str = "gpu.nvidia.com/gpu-lost";
+
+/// Taint on a device that is not healthy; the value is its state. Health decides its effect.
+pub const TAINT_HEALTH: &str = "octavo.dev/health";
 
 /// Taint on every device of a node whose driver does not answer, was released (the value is then
 /// [`DRIVER_RELEASED`]), or lacks a kernel module ([`MISSING_MODULE_PREFIX`]).

@@ -33,7 +33,7 @@ fn places(value: &Value, path: &str, found: &mut Vec<(String, Value)>) {
 
 #[test]
 fn definitions_are_structural_and_every_field_says_what_it_is() {
-    for kind in ["PodGroup", "PlacementPolicy"] {
+    for kind in ["HealthPolicy", "NodeHealth", "PodGroup", "PlacementPolicy"] {
         let mut all = Vec::new();
         places(&schema(kind), kind, &mut all);
         assert!(all.len() > 20, "{kind} has only {} places", all.len());
@@ -95,7 +95,7 @@ fn units_and_weights_are_bounded_by_the_schema() {
 }
 
 #[test]
-fn both_have_a_status_and_columns_and_only_groups_have_a_namespace() {
+fn all_have_a_status_and_columns_and_only_groups_have_a_namespace() {
     for crd in crds().unwrap() {
         let version = &crd["spec"]["versions"][0];
         assert_eq!(version["subresources"]["status"], json!({}));

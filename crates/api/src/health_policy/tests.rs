@@ -1,11 +1,19 @@
+use std::collections::BTreeMap;
+
+use octavo_health::budget::Budget;
+use octavo_health::policy::{Mode, Policy};
+use octavo_health::remedy::Remedy;
+use octavo_health::risk::Model;
+use octavo_health::xid::XidClass;
+
 use super::*;
 
-fn spec() -> PolicySpec {
+fn spec() -> HealthPolicySpec {
     let node_selector = BTreeMap::from([("pool".to_owned(), "h100".to_owned())]);
-    PolicySpec { node_selector, ..PolicySpec::default() }
+    HealthPolicySpec { node_selector, ..HealthPolicySpec::default() }
 }
 
-fn error(change: impl Fn(&mut PolicySpec)) -> String {
+fn error(change: impl Fn(&mut HealthPolicySpec)) -> String {
     let mut spec = spec();
     change(&mut spec);
     spec.check().unwrap_err().to_string()
@@ -55,17 +63,6 @@ fn errors_name_the_field_and_the_reason() {
 }
 
 #[test]
-fn a_policy_selects_nodes_that_have_all_its_labels() {
-    let policy = spec().check().unwrap();
-    let labels = |pool: &str| -> BTreeMap<String, String> {
-        let pairs = [("pool", pool), ("zone", "a")];
-        pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
-    };
-    assert!(policy.selects(&labels("h100")));
-    assert!(!policy.selects(&labels("a100")) && !policy.selects(&BTreeMap::new()));
-}
-
-#[test]
 fn xids_of_newer_drivers_may_have_a_class() {
     let mut spec = spec();
     spec.xid_classes = BTreeMap::from([(200, XidClass::Reset), (31, XidClass::Notice)]);
@@ -79,15 +76,15 @@ fn a_spec_is_written_as_other_specs_are() {
         "remedies": ["resetFunction", "reboot"], "xidClasses": {"31": "reset"},
         "budget": {"remediesPercent": 10}, "risk": {"model": "twoClasses", "memorySeconds": 0}
     }"#;
-    let spec: PolicySpec = serde_json::from_str(text).unwrap();
+    let spec: HealthPolicySpec = serde_json::from_str(text).unwrap();
     let policy = spec.check().unwrap();
     assert_eq!(policy.mode, Mode::Act);
     assert_eq!(policy.rules.ladder.remedies(), [Remedy::ResetFunction, Remedy::Reboot]);
     assert_eq!(policy.budget, Budget { remedies_percent: 10, ..Budget::default() });
     assert_eq!((policy.risk.model, policy.risk.memory_seconds), (Model::TwoClasses, None));
     let written = serde_json::to_string(&spec).unwrap();
-    assert_eq!(serde_json::from_str::<PolicySpec>(&written).unwrap(), spec);
+    assert_eq!(serde_json::from_str::<HealthPolicySpec>(&written).unwrap(), spec);
     for wrong in [r#"{"budgets": {}}"#, r#"{"xidClasses": {"31": "deadly"}}"#] {
-        assert!(serde_json::from_str::<PolicySpec>(wrong).is_err(), "{wrong}");
+        assert!(serde_json::from_str::<HealthPolicySpec>(wrong).is_err(), "{wrong}");
     }
 }
