@@ -11,7 +11,9 @@
 
 mod name;
 mod node;
+mod orders;
 mod record;
+mod report;
 mod seen;
 
 use std::collections::BTreeMap;
@@ -23,6 +25,7 @@ use octavo_health::state::Effect;
 
 pub(crate) use name::advice_name;
 pub(crate) use node::NodeHealth;
+pub(crate) use orders::{Chosen, Orders};
 pub(crate) use record::RecordFile;
 
 /// What keeps a GPU from being well.

@@ -9,6 +9,7 @@ mod event_thread;
 mod health;
 mod no_events;
 mod release;
+mod remedies;
 mod requests;
 
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use octavo_api::node_health::DeviceHealth;
 use octavo_gpu::{Driver, DriverError, DriverHandle, Gpu, Inventory, UnreadableGpu};
 use octavo_kube_io::Backoff;
 use tokio::sync::watch;
@@ -61,6 +63,8 @@ pub(crate) struct HealthInputs {
     pub(crate) record: Option<RecordFile>,
     /// The node's boot.
     pub(crate) boot_id: String,
+    /// The driver's root, with the programs that reset a GPU.
+    pub(crate) driver_root: PathBuf,
     /// The kernel's log; `None`: XIDs come from the driver's events alone.
     pub(crate) kernel_log: Option<PathBuf>,
 }
@@ -72,6 +76,8 @@ pub(crate) struct Snapshot {
     pub(crate) inventory: Option<Arc<Inventory>>,
     /// GPUs that are not well, by UUID.
     pub(crate) health: Health,
+    /// The health of all known GPUs, as the node's object has it.
+    pub(crate) devices: Arc<[DeviceHealth]>,
     /// Why the driver cannot be used at the moment.
     pub(crate) error: Option<String>,
     /// Whether the driver is gone: several attempts in a row to use it have failed.
@@ -113,6 +119,7 @@ pub(crate) fn start(
         health: NodeHealth::open(health.record, &health.boot_id),
         telemetry: Telemetry::default(),
         kernel_log: health.kernel_log.map(LogReader::new),
+        driver_root: health.driver_root,
         snapshot: Snapshot::default(),
         backoff: Backoff::new(MIN_POLL_DELAY, MAX_POLL_DELAY),
         mode_changes: 0,
@@ -134,6 +141,7 @@ struct Monitor {
     health: NodeHealth,
     telemetry: Telemetry,
     kernel_log: Option<LogReader>,
+    driver_root: PathBuf,
     snapshot: Snapshot,
     backoff: Backoff,
     /// Changes of MIG mode through the driver before the last read.
@@ -275,15 +283,23 @@ impl Monitor {
             if self.stop.is_cancelled() {
                 return Ok(None);
             }
-            if let Some(Wakeup::WhileClosed(work)) = woken {
-                return Ok(Some(work));
-            }
             if self.is_to_release() {
                 return Ok(None);
             }
             let mut is_news = self.read_log(driver);
-            if let Some(Wakeup::Event(event)) = &woken {
-                is_news |= self.handle(driver, event);
+            match woken {
+                Some(Wakeup::WhileClosed(work)) => return Ok(Some(work)),
+                Some(Wakeup::Event(event)) => is_news |= self.handle(driver, &event),
+                Some(Wakeup::Orders(orders)) => {
+                    self.health.set_orders(*orders, now());
+                    is_news = true;
+                }
+                Some(Wakeup::Remedied(attempt, outcome)) => {
+                    self.health.ended(attempt, outcome, now());
+                    is_news = true;
+                }
+                Some(Wakeup::Reread) => poll_at = Instant::now(),
+                None => {}
             }
             if is_news {
                 // The taint waits for nothing else.
@@ -296,7 +312,7 @@ impl Monitor {
             }
             // What was registered for the GPU's events may be gone, and its minor number another.
             let is_stale = driver.mig_mode_changes() != self.mode_changes;
-            if is_stale || matches!(woken, Some(Wakeup::Reread)) {
+            if is_stale {
                 poll_at = Instant::now();
             }
             if alive_check_at <= Instant::now() {
@@ -336,6 +352,9 @@ impl Monitor {
                 poll_at = Instant::now() + self.poll_delay(events.unmonitored());
             }
             self.publish();
+            if let Some(work) = self.next_remedy() {
+                return Ok(Some(work));
+            }
         }
     }
 
@@ -419,6 +438,8 @@ impl Monitor {
 
     fn publish(&mut self) {
         self.snapshot.health = self.health.health();
+        let gpus = self.snapshot.inventory.as_ref().map_or(&[][..], |found| &found.gpus);
+        self.snapshot.devices = self.health.devices(gpus, now()).into();
         self.sender.send_if_modified(|old| {
             let same_gpus = match (&old.inventory, &self.snapshot.inventory) {
                 (Some(old), Some(new)) => Arc::ptr_eq(old, new),
@@ -427,6 +448,7 @@ impl Monitor {
             };
             let is_same = same_gpus
                 && old.health == self.snapshot.health
+                && old.devices == self.snapshot.devices
                 && old.error == self.snapshot.error
                 && old.is_driver_gone == self.snapshot.is_driver_gone
                 && old.is_driver_released == self.snapshot.is_driver_released

@@ -4,6 +4,7 @@ mod acquire_node;
 mod call_gate;
 mod clique_label;
 mod compute_domains;
+mod health_object;
 mod hook_program;
 pub(crate) mod hook_socket;
 mod inventory;

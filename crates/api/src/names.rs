@@ -61,6 +61,10 @@ pub const IMEX_DAEMON_MANAGER_PREFIX: &str = "octavo-imex-daemon-";
 pub const CONTROLLER: &str = "octavo.dev/controller";
 /// Field manager of the controller's part of a `NodeHealth`'s spec, and of the status of a `HealthPolicy`.
 pub const HEALTH_CONTROLLER: &str = "octavo.dev/health-controller";
+/// Condition of a `NodeHealth`: whether all devices are in service.
+pub const CONDITION_HEALTHY: &str = "Healthy";
+/// Condition of a `NodeHealth`: whether the policy that selects the node can be used.
+pub const CONDITION_POLICY_ACCEPTED: &str = "PolicyAccepted";
 /// Condition of a `HealthPolicy`: whether this version of it is in use.
 pub const CONDITION_ACCEPTED: &str = "Accepted";
 /// Condition of a `HealthPolicy`: whether many failures at once have stopped remedies.
@@ -88,9 +92,6 @@ pub const EXTENDED_RESOURCE_GPU: &str = "nvidia.com/gpu";
 pub const TAINT_XID: &str = "gpu.nvidia.com/xid";
 /// Taint on a device that the driver lost.
 pub const TAINT_GPU_LOST: &str = "gpu.nvidia.com/gpu-lost";
-
-/// Taint on a device that is not healthy; the value is its state. Health decides its effect.
-pub const TAINT_HEALTH: &str = "octavo.dev/health";
 
 /// Taint on every device of a node whose driver does not answer, was released (the value is then
 /// [`DRIVER_RELEASED`]), or lacks a kernel module ([`MISSING_MODULE_PREFIX`]).

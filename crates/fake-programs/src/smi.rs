@@ -130,7 +130,7 @@ fn parse(args: &[String]) -> Result<(Vec<String>, Action), Failure> {
         Failure(INVALID_ARGUMENT, format!("Invalid combination of input arguments: {text}\n"))
     };
     let is_policy = args.first().is_some_and(|arg| arg == "compute-policy");
-    let mut rest = args.iter().skip(usize::from(is_policy));
+    let mut rest = args.iter().skip(usize::from(is_policy)).peekable();
     let (mut ids, mut action) = (Vec::new(), None);
     while let Some(arg) = rest.next() {
         let (name, inline) = match arg.split_once('=') {
@@ -150,7 +150,13 @@ fn parse(args: &[String]) -> Result<(Vec<String>, Action), Failure> {
             }
             ("--query-gpu", false) => action = Some(Action::Query(reset::columns(&value()?)?)),
             ("--format", false) if value()? == "csv,noheader" => {}
-            ("-r" | "--gpu-reset", false) => action = Some(Action::Reset),
+            ("-r" | "--gpu-reset", false) => {
+                // By the PCIe function, or by the bus: the simulated GPU knows no difference.
+                if rest.peek().is_some_and(|next| matches!(next.as_str(), "bus" | "function")) {
+                    rest.next();
+                }
+                action = Some(Action::Reset);
+            }
             ("-l" | "--list", true) => action = Some(Action::ListPolicies),
             ("--set-timeslice", true) => action = Some(Action::SetTimeSlice(value()?)),
             _ => return Err(invalid(name)),

@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use octavo_gpu::{DriverError, Gpu, GpuHealth, GpuTelemetry};
 use octavo_health::decide::{Decisions, Facts};
-use octavo_health::policy::Policy;
-use octavo_health::signal::{LinkSeverity, Observation, Outcome, Report, Signal};
+use octavo_health::policy::Mode;
+use octavo_health::remedy::Remedy;
+use octavo_health::signal::{Attempt, LinkSeverity, Observation, Outcome, Report, Signal};
 use octavo_health::state::State;
 use octavo_health::unit::{DeviceId, Place, Topology, Unit};
 
+use super::orders::Orders;
 use super::record::{Known, Record, RecordFile};
 use super::seen::Seen;
 use super::{GpuState, Health};
@@ -23,17 +25,21 @@ const ROUNDS: usize = 4;
 /// The health of a node's GPUs.
 #[derive(Debug)]
 pub(crate) struct NodeHealth {
-    policy: Policy,
-    record: Record,
+    pub(super) orders: Orders,
+    pub(super) record: Record,
     file: Option<RecordFile>,
-    topology: Topology,
+    pub(super) topology: Topology,
     /// The island of the node's NVSwitches.
     switches: Option<u32>,
     /// What came since the last decision.
     signals: Vec<Signal>,
     /// XIDs of late, by UUID and number.
     xids: BTreeMap<(String, u32), u64>,
-    decisions: Decisions,
+    pub(super) decisions: Decisions,
+    /// Devices that were in use at the last decision.
+    pub(super) occupied: BTreeSet<DeviceId>,
+    /// Remedies that this process began.
+    begun: BTreeSet<Attempt>,
     /// Whether the driver is gone or released, and since when.
     driver: Option<GpuState>,
 }
@@ -47,8 +53,8 @@ impl NodeHealth {
             record.gpus.values_mut().for_each(|known| known.seen.away());
             boot_id.clone_into(&mut record.boot_id);
         }
-        Self {
-            policy: Policy::default(),
+        let mut health = Self {
+            orders: Orders::default(),
             record,
             file,
             topology: Topology::default(),
@@ -56,7 +62,24 @@ impl NodeHealth {
             signals: Vec::new(),
             xids: BTreeMap::new(),
             decisions: Decisions::default(),
+            occupied: BTreeSet::new(),
+            begun: BTreeSet::new(),
             driver: None,
+        };
+        health.end_interrupted();
+        health
+    }
+
+    /// Ends the remedies that an earlier process or boot began. Whether they were applied is not known, so their tests decide: a remedy
+    /// is never repeated blindly.
+    fn end_interrupted(&mut self) {
+        for (id, device) in &self.record.domain.devices {
+            if let State::Resetting { .. } = device.track.state {
+                let (attempt, outcome) = (device.track.attempt, Outcome::Remedied);
+                let report = Report::Outcome { attempt, outcome };
+                let signal = Signal { at: device.track.since, unit: Unit::Device(*id), report };
+                self.signals.push(signal);
+            }
         }
     }
 
@@ -82,7 +105,7 @@ impl NodeHealth {
             let next = known.values().map(|known| known.id.0 + 1).max().unwrap_or_default();
             let id = known
                 .entry(gpu.uuid.clone())
-                .or_insert_with(|| Known { id: DeviceId(next), seen: Seen::default() })
+                .or_insert_with(|| Known { id: DeviceId(next), seen: Seen::default(), order: 0 })
                 .id;
             let island = islands.get(&gpu.index).copied().unwrap_or(gpu.index);
             places.insert(id, place(gpu, island));
@@ -92,7 +115,7 @@ impl NodeHealth {
 
     /// Takes the driver's answer about a GPU. A question that failed for another reason than a lost GPU says nothing.
     pub(crate) fn answer(&mut self, uuid: &str, health: &Result<GpuHealth, DriverError>, now: u64) {
-        let Some(Known { id, seen }) = self.record.gpus.get_mut(uuid) else { return };
+        let Some(Known { id, seen, .. }) = self.record.gpus.get_mut(uuid) else { return };
         let reports = match health {
             Ok(health) => seen.answer(health, now),
             Err(DriverError::GpuLost { .. } | DriverError::NotFound { .. }) => vec![seen.lost()],
@@ -105,7 +128,7 @@ impl NodeHealth {
     /// Takes a GPU's telemetry.
     pub(crate) fn telemetry(&mut self, uuid: &str, telemetry: &GpuTelemetry, now: u64) {
         let links = self.links_behind_switches();
-        let Some(Known { id, seen }) = self.record.gpus.get_mut(uuid) else { return };
+        let Some(Known { id, seen, .. }) = self.record.gpus.get_mut(uuid) else { return };
         let id = *id;
         if self.topology.place(id).map(|place| place.island) == self.switches {
             seen.expect_links(links);
@@ -118,7 +141,7 @@ impl NodeHealth {
     pub(crate) fn worked(&mut self, uuid: &str, seconds: u64, now: u64) {
         let Some(known) = self.record.gpus.get(uuid) else { return };
         if let Some(device) = self.record.domain.devices.get_mut(&known.id) {
-            device.history.expose(&self.policy.risk, now, seconds);
+            device.history.expose(&self.orders.policy.risk, now, seconds);
         }
     }
 
@@ -170,25 +193,88 @@ impl NodeHealth {
         }
     }
 
-    /// Decides upon what came since the last decision. `occupied` says whether processes use a GPU, and is asked where that matters.
-    pub(crate) fn decide(&mut self, now: u64, occupied: impl Fn(&str) -> bool) {
-        let occupied: BTreeSet<DeviceId> = self
+    /// Takes what API server and persons want. An order acts once.
+    pub(crate) fn set_orders(&mut self, orders: Orders, now: u64) {
+        for (uuid, (number, word)) in &orders.words {
+            let Some(known) = self.record.gpus.get_mut(uuid) else { continue };
+            if *number > known.order {
+                tracing::warn!(gpu = uuid, ?word, number, "an order of a person is carried out");
+                known.order = *number;
+                let unit = Unit::Device(known.id);
+                self.signals.push(Signal { at: now, unit, report: Report::Word(*word) });
+            }
+        }
+        self.orders = orders;
+    }
+
+    /// Decides upon what came since the last decision. `is_used` says whether processes use a GPU, and is asked where that matters.
+    pub(crate) fn decide(&mut self, now: u64, is_used: impl Fn(&str) -> bool) {
+        // Claims without processes hinder a remedy. A test by what the driver says disturbs none.
+        let holds =
+            |uuid: &String| self.orders.policy.mode == Mode::Act && self.orders.held.contains(uuid);
+        self.occupied = self
             .record
             .gpus
             .iter()
-            .filter(|(uuid, known)| self.waits_for_idle(known.id) && occupied(uuid))
+            .filter(|(uuid, known)| self.waits_for_idle(known.id) && (holds(uuid) || is_used(uuid)))
             .map(|(_, known)| known.id)
             .collect();
         for _ in 0..ROUNDS {
             let signals = std::mem::take(&mut self.signals);
-            let facts =
-                Facts { now, topology: &self.topology, occupied: &occupied, permitted: None };
-            self.decisions = self.record.domain.decide(&self.policy, facts, &signals);
+            let permitted = self.permitted();
+            let facts = Facts {
+                now,
+                topology: &self.topology,
+                occupied: &self.occupied,
+                permitted: Some(&permitted),
+            };
+            self.decisions = self.record.domain.decide(&self.orders.policy, facts, &signals);
             self.test(now);
             if self.signals.is_empty() {
                 break;
             }
         }
+    }
+
+    /// The devices whose permit is of their next attempt, and of the remedy that they need.
+    fn permitted(&self) -> BTreeSet<DeviceId> {
+        let is_permitted = |(uuid, known): &(&String, &Known)| {
+            let Some(permit) = self.orders.permits.get(*uuid) else { return false };
+            let device = self.record.domain.devices.get(&known.id);
+            let track = device.map(|device| device.track).unwrap_or_default();
+            track.attempt == permit.after
+                && track.state.needs().is_none_or(|needs| needs == permit.remedy)
+        };
+        self.record.gpus.iter().filter(is_permitted).map(|(_, known)| known.id).collect()
+    }
+
+    /// The next remedy that is to begin: its number, what it is, and the UUIDs of the GPUs that it reaches. `None` unless the record
+    /// says that it begins, so that a new agent does not begin it a second time.
+    pub(crate) fn next_remedy(&mut self) -> Option<(Attempt, Remedy, Vec<String>)> {
+        let applied = self
+            .decisions
+            .remedies
+            .iter()
+            .find(|applied| !self.begun.contains(&applied.attempt))?;
+        let (attempt, remedy) = (applied.attempt, applied.remedy);
+        let reached = self.topology.devices(applied.unit);
+        let known = self.record.gpus.iter().filter(|(_, known)| reached.contains(&known.id));
+        let uuids = known.map(|(uuid, _)| uuid.clone()).collect();
+        if !self.store() {
+            return None;
+        }
+        self.begun.insert(attempt);
+        Some((attempt, remedy, uuids))
+    }
+
+    /// Takes what became of a remedy.
+    pub(crate) fn ended(&mut self, attempt: Attempt, outcome: Outcome, now: u64) {
+        let report = || Report::Outcome { attempt, outcome };
+        let ended =
+            self.record.domain.devices.iter().filter(|(_, device)| device.track.attempt == attempt);
+        let signals =
+            ended.map(|(id, _)| Signal { at: now, unit: Unit::Device(*id), report: report() });
+        self.signals.extend(signals);
     }
 
     /// Ends the tests: their results are what the driver said last.
@@ -221,12 +307,14 @@ impl NodeHealth {
         self.record.gpus.iter().filter_map(state).collect()
     }
 
-    /// Writes the record if it has changed.
-    pub(crate) fn store(&mut self) {
-        let Some(file) = &mut self.file else { return };
-        if let Err(error) = file.write(&self.record) {
+    /// Writes the record if it has changed. Returns whether it is written.
+    pub(crate) fn store(&mut self) -> bool {
+        let Some(file) = &mut self.file else { return false };
+        let written = file.write(&self.record);
+        if let Err(error) = &written {
             tracing::error!(%error, "the health of GPUs is not recorded; a restart of the agent forgets fences");
         }
+        written.is_ok()
     }
 
     /// Whether it matters if processes use a device: something is to be done once it is idle, or may be after this decision.

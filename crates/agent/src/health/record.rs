@@ -34,6 +34,9 @@ pub(super) struct Known {
     pub(super) id: DeviceId,
     /// What was last read of it.
     pub(super) seen: Seen,
+    /// Number of the last order of a person that was carried out.
+    #[serde(default)]
+    pub(super) order: i64,
 }
 
 #[derive(Serialize, Deserialize)]

@@ -4,7 +4,10 @@ use std::fmt;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use octavo_gpu::{DriverError, GpuEvent};
+use octavo_health::signal::{Attempt, Outcome};
 use tokio::sync::{oneshot, watch};
+
+use crate::health::Orders;
 
 /// What wakes the thread.
 pub(crate) enum Message {
@@ -14,6 +17,10 @@ pub(crate) enum Message {
     Reread,
     /// Something is to be done while the driver is closed.
     WhileClosed(ClosedWork),
+    /// What API server and persons want for the health of GPUs.
+    Orders(Box<Orders>),
+    /// What became of a remedy.
+    Remedied(Attempt, Outcome),
     /// An event of the driver, or why there are none any more, with the number of the subscription.
     Event(u64, Result<GpuEvent, DriverError>),
 }
@@ -70,6 +77,11 @@ impl Waker {
         });
         let _ = self.0.send(Message::WhileClosed(ClosedWork { what, run }));
         done.await.ok()
+    }
+
+    /// Sets what API server and persons want for the health of GPUs.
+    pub(crate) fn set_orders(&self, orders: Orders) {
+        let _ = self.0.send(Message::Orders(Box::new(orders)));
     }
 
     /// Has the GPUs read again.

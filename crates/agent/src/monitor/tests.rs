@@ -441,6 +441,7 @@ fn monitor() -> Monitor {
         health: NodeHealth::open(None, "boot"),
         telemetry: Telemetry::default(),
         kernel_log: None,
+        driver_root: PathBuf::new(),
         snapshot: Snapshot::default(),
         backoff: Backoff::new(MIN_POLL_DELAY, MAX_POLL_DELAY),
     }

@@ -89,7 +89,12 @@ impl NodeAgent {
                 }
             }
         };
-        let follow = node_settings::follow(client, Arc::clone(&self.config), self.settings.clone());
+        let follow = node_settings::follow(
+            client,
+            Arc::clone(&self.config),
+            self.settings.clone(),
+            self.identity.clone(),
+        );
         let (stop, at_end) = (self.shared.stop.clone(), self.waker.clone());
         self.shared.tasks.spawn(async move {
             let both = async { tokio::join!(Box::pin(follow), relay) };

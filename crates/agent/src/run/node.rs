@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::Shared;
-use super::node_settings::NodeSettings;
+use super::node_settings::{NodeIdentity, NodeSettings};
 use super::retry::retry_delays;
 use crate::claims::boot_id;
 use crate::config::{Mode, NodeConfig};
@@ -38,6 +38,8 @@ pub(super) struct NodeAgent {
     pub(super) snapshots: watch::Receiver<Snapshot>,
     /// The node's settings; `None` until they were read.
     pub(super) settings: watch::Sender<Option<NodeSettings>>,
+    /// The node's UID and labels; `None` until they were read.
+    pub(super) identity: watch::Sender<Option<NodeIdentity>>,
     /// The mode in which the node is; `None` while it changes, and until that is known.
     pub(super) reached: watch::Sender<Option<Mode>>,
     /// Whether the driver is to be released; `None` until the settings were read.
@@ -65,13 +67,25 @@ impl NodeAgent {
         let health = HealthInputs {
             record: Some(RecordFile::new(config.health_file())),
             boot_id: boot_id(&config.paths).unwrap_or_default(),
+            driver_root: config.paths.driver_root_seen.clone(),
             kernel_log: config.kernel_log.clone(),
         };
         let snapshots = monitor::start(&node, open, modules, requests, health, metrics, stop)
             .with_context(|| format!("cannot start the driver's thread of node {node}"))?;
         let (config, standby_after) = (Arc::new(config), STANDBY_AFTER);
         let (settings, reached) = (watch::channel(None).0, watch::channel(None).0);
-        Ok(Self { config, shared, snapshots, settings, reached, release, waker, standby_after })
+        let identity = watch::channel(None).0;
+        Ok(Self {
+            config,
+            shared,
+            snapshots,
+            settings,
+            identity,
+            reached,
+            release,
+            waker,
+            standby_after,
+        })
     }
 
     pub(super) async fn connect(&self) -> Client {

@@ -1,6 +1,7 @@
 //! Settings of a node from its labels, or else from the agent's config: the GPUs under dynamic MIG, the owning
 //! scheduler, and whether the driver is released.
 
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -126,11 +127,28 @@ fn label_or<T>(
     }
 }
 
-/// Follows the node's labels forever. The value is `None` until the first read.
+/// What policies and the node's own objects need of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct NodeIdentity {
+    /// Its UID.
+    pub(super) uid: String,
+    /// Its labels.
+    pub(super) labels: BTreeMap<String, String>,
+}
+
+impl NodeIdentity {
+    fn of(node: &ObjectMeta) -> Self {
+        let uid = node.uid.clone().unwrap_or_default();
+        Self { uid, labels: node.labels.clone().unwrap_or_default() }
+    }
+}
+
+/// Follows the node's labels forever. The values are `None` until the first read.
 pub(super) async fn follow(
     client: Client,
     config: Arc<NodeConfig>,
     setting: watch::Sender<Option<NodeSettings>>,
+    identity: watch::Sender<Option<NodeIdentity>>,
 ) {
     let nodes: Api<PartialObjectMeta<Node>> = Api::all(client);
     let name = &config.node_name;
@@ -143,6 +161,7 @@ pub(super) async fn follow(
         match event {
             Ok(Event::InitApply(node) | Event::Apply(node)) => {
                 backoff.reset();
+                send_if_changed(&identity, NodeIdentity::of(&node.metadata));
                 send_if_changed(&setting, NodeSettings::of(&config, &node.metadata));
             }
             Ok(_) => {}
@@ -151,6 +170,7 @@ pub(super) async fn follow(
                 // An installation that grants no watch may grant this.
                 match nodes.get(name).await {
                     Ok(node) => {
+                        send_if_changed(&identity, NodeIdentity::of(&node.metadata));
                         send_if_changed(&setting, NodeSettings::of(&config, &node.metadata));
                     }
                     Err(_) if setting.borrow().is_some() => {}
@@ -162,7 +182,7 @@ pub(super) async fn follow(
     }
 }
 
-fn send_if_changed(setting: &watch::Sender<Option<NodeSettings>>, new: NodeSettings) {
+fn send_if_changed<T: PartialEq>(setting: &watch::Sender<Option<T>>, new: T) {
     setting.send_if_modified(|old| {
         let is_changed = old.as_ref() != Some(&new);
         *old = Some(new);

@@ -16,6 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use super::call_gate::GatedClaims as _;
 use super::compute_domains::ServedDomains;
+use super::health_object::HealthObject;
 use super::node::NodeAgent;
 use super::publish_loop::{PublishLoop, PublishOutputs};
 use super::sockets::NodeSockets;
@@ -170,6 +171,7 @@ impl NodeAgent {
             self.snapshots.clone(),
             self.reached.subscribe(),
         ));
+        period.spawn(HealthObject::new(self, client.clone(), claims.clone()).follow());
         let hooks =
             hook_socket::serve(hook_socket::path(&self.config.paths.run_root), claims.clone());
         period.spawn(hooks);

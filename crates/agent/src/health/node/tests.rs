@@ -2,6 +2,9 @@ use octavo_gpu::{NvLink, RecoveryAction};
 use octavo_health::decide::Wait;
 use octavo_health::reason::Reason;
 
+use octavo_health::signal::Word;
+
+use super::super::orders::Permit;
 use super::*;
 use crate::testing::{self, advice, lost, uuid, well};
 
@@ -193,4 +196,105 @@ fn a_gpu_that_was_taken_out_stays_known_unless_it_was_well() {
     assert_eq!((state(&health, 0), state(&health, 1)), ("Fenced", "Healthy"));
     let ids: BTreeSet<_> = health.record.gpus.values().map(|known| known.id).collect();
     assert_eq!(ids.len(), health.record.gpus.len());
+}
+
+fn orders(mode: Mode) -> Orders {
+    let policy = octavo_health::policy::Policy { mode, ..Default::default() };
+    Orders { policy, ..Orders::default() }
+}
+
+fn permit(after: u64, remedy: Remedy) -> Permit {
+    Permit { after: Attempt(after), remedy }
+}
+
+#[test]
+fn a_person_s_order_acts_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = || Some(RecordFile::new(folder.path().join("health.json")));
+    let mut health = node(file(), BOOT, 1);
+    let mut wanted = orders(Mode::Fence);
+    wanted.words.insert(uuid(0), (1, Word::Fence));
+    health.set_orders(wanted.clone(), 1);
+    decide(&mut health, 1);
+    assert_eq!((state(&health, 0), reason(&health, 0)), ("Fenced", Some(Reason::Operator)));
+    wanted.words.insert(uuid(0), (2, Word::Release));
+    health.set_orders(wanted.clone(), 2);
+    decide(&mut health, 2);
+    assert_eq!(state(&health, 0), "Probation");
+    health.store();
+    // A new agent sees the order again.
+    wanted.words.insert(uuid(0), (1, Word::Fence));
+    let mut again = node(file(), BOOT, 1);
+    again.set_orders(wanted, 3);
+    decide(&mut again, 3);
+    assert_eq!(state(&again, 0), "Probation");
+    let shown = again.devices(&testing::inventory(1).gpus, 3).remove(0);
+    assert_eq!((shown.order, shown.name.as_str()), (2, "gpu-0"));
+}
+
+#[test]
+fn a_remedy_begins_once_it_is_permitted_idle_and_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = || Some(RecordFile::new(folder.path().join("health.json")));
+    let mut health = node(file(), BOOT, 2);
+    let mut wanted = orders(Mode::Act);
+    wanted.held.insert(uuid(0));
+    health.set_orders(wanted.clone(), 1);
+    health.xid(&uuid(0), 48, LinkSeverity::Unknown, 1);
+    decide(&mut health, 1);
+    let wait = |health: &NodeHealth| health.health()[&uuid(0)].wait;
+    assert_eq!(wait(&health), Some(Wait::Permit));
+    for other in [permit(1, Remedy::ResetFunction), permit(0, Remedy::ResetBus)] {
+        wanted.permits.insert(uuid(0), other);
+        health.set_orders(wanted.clone(), 2);
+        decide(&mut health, 2);
+        assert_eq!(wait(&health), Some(Wait::Permit), "{other:?}");
+    }
+    wanted.permits.insert(uuid(0), permit(0, Remedy::ResetFunction));
+    health.set_orders(wanted.clone(), 3);
+    decide(&mut health, 3);
+    assert_eq!((wait(&health), health.next_remedy()), (Some(Wait::Clients), None));
+    wanted.held.clear();
+    health.set_orders(wanted.clone(), 4);
+    decide(&mut health, 4);
+    let applied = (Attempt(1), Remedy::ResetFunction, vec![uuid(0)]);
+    assert_eq!(health.next_remedy(), Some(applied));
+    assert_eq!(health.next_remedy(), None, "not twice");
+    // The agent is killed: the test decides what became of it.
+    let mut again = node(file(), BOOT, 2);
+    again.answer(&uuid(0), &Ok(advice(RecoveryAction::GpuReset)), 5);
+    again.set_orders(wanted, 5);
+    decide(&mut again, 5);
+    assert_eq!((again.next_remedy(), state(&again, 0)), (None, "Fenced"));
+    let shown = again.devices(&testing::inventory(2).gpus, 5).remove(0);
+    assert_eq!((shown.needs, shown.attempt), (Some(Remedy::ResetBus), 1), "a harsher one is next");
+}
+
+#[test]
+fn without_a_record_no_remedy_begins() {
+    let mut health = node(None, BOOT, 1);
+    let mut wanted = orders(Mode::Act);
+    wanted.permits.insert(uuid(0), permit(0, Remedy::ResetFunction));
+    health.set_orders(wanted, 1);
+    health.xid(&uuid(0), 48, LinkSeverity::Unknown, 1);
+    decide(&mut health, 1);
+    assert_eq!((state(&health, 0), health.next_remedy()), ("Resetting", None));
+}
+
+#[test]
+fn what_became_of_a_remedy_is_followed_by_its_test() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut health = node(Some(RecordFile::new(folder.path().join("health.json"))), BOOT, 1);
+    let mut wanted = orders(Mode::Act);
+    wanted.permits.insert(uuid(0), permit(0, Remedy::ResetFunction));
+    health.set_orders(wanted, 1);
+    health.xid(&uuid(0), 48, LinkSeverity::Unknown, 1);
+    decide(&mut health, 1);
+    let (attempt, ..) = health.next_remedy().unwrap();
+    health.ended(attempt, Outcome::Remedied, 2);
+    decide(&mut health, 2);
+    assert_eq!(state(&health, 0), "Probation");
+    let shown = health.devices(&testing::inventory(1).gpus, 2).remove(0);
+    assert_eq!((shown.state.as_str(), shown.reason), ("Probation", None));
+    assert!(shown.record.is_some());
 }

@@ -1,0 +1,63 @@
+//! Remedies of GPUs, applied on the driver's thread while it has the driver closed: nothing may have a GPU open that is reset.
+
+use std::path::Path;
+use std::time::Duration;
+
+use octavo_gpu::programs::{self, ProgramError};
+use octavo_health::remedy::Remedy;
+use octavo_health::signal::Outcome;
+use octavo_node::failpoint;
+
+use super::Monitor;
+use super::requests::{ClosedWork, Message};
+
+/// Time for one run of `nvidia-smi`. Without persistence mode it initialises all GPUs first, and a reset of an island takes seconds a GPU.
+const RESET_TIMEOUT: Duration = Duration::from_mins(5);
+
+/// Why a remedy was not applied.
+#[derive(Debug, thiserror::Error)]
+enum RemedyError {
+    /// `nvidia-smi` is missing, hangs, or fails, as for a GPU that a process has open.
+    #[error("{0}")]
+    Program(#[from] ProgramError),
+    /// The agent has no means for it.
+    #[error("the agent does not apply the remedy {}; a person is to", .0.name())]
+    Unsupported(Remedy),
+}
+
+impl Monitor {
+    /// The next remedy that is to begin, as work for the time in which the driver is closed. Its end comes as a message.
+    pub(super) fn next_remedy(&mut self) -> Option<ClosedWork> {
+        let (attempt, remedy, uuids) = self.health.next_remedy()?;
+        let (root, node) = (self.driver_root.clone(), self.node.clone());
+        let sender = self.requests.sender.clone();
+        let what = format!("the remedy {} of {}", remedy.name(), uuids.join(", "));
+        let run = Box::new(move || {
+            failpoint::hit("health.remedy-begins");
+            let applied = apply(&root, remedy, &uuids);
+            failpoint::hit("health.remedy-applied");
+            let outcome = match &applied {
+                Ok(()) => Outcome::Remedied,
+                Err(error) => {
+                    tracing::error!(node, remedy = remedy.name(), ?uuids, %error, "a remedy was not applied");
+                    Outcome::Refused
+                }
+            };
+            // The thread itself has the other end.
+            let _ = sender.send(Message::Remedied(attempt, outcome));
+        });
+        Some(ClosedWork { what, run })
+    }
+}
+
+/// Applies a remedy to GPUs. Blocks.
+fn apply(driver_root: &Path, remedy: Remedy, uuids: &[String]) -> Result<(), RemedyError> {
+    let gpus = uuids.join(",");
+    let arguments: &[&str] = match remedy {
+        Remedy::ResetFunction => &["-r", "-i", &gpus],
+        Remedy::ResetBus => &["-r", "bus", "-i", &gpus],
+        other => return Err(RemedyError::Unsupported(other)),
+    };
+    programs::run(driver_root, "nvidia-smi", arguments, RESET_TIMEOUT)?;
+    Ok(())
+}

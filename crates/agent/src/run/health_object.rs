@@ -1,0 +1,290 @@
+//! The node's `NodeHealth`: its status is what the agent found, its spec what persons and the controller want.
+//!
+//! ```text
+//! HealthPolicies, labels of the node --.
+//! spec: orders, permits ---------------+--> Orders --> the driver's thread
+//! claims that hold GPUs ---------------'                   |
+//! status <---------------- devices of the snapshot <-------'
+//! ```
+//!
+//! The active agent alone does this. Without the custom resources nothing is wanted and nothing written.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use jiff::Timestamp;
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client, ResourceExt as _};
+use octavo_api::Condition;
+use octavo_api::health_policy::HealthPolicy;
+use octavo_api::names::{AGENT_CONTROLLER, CONDITION_HEALTHY, CONDITION_POLICY_ACCEPTED};
+use octavo_api::node_health::{DeviceHealth, NodeHealth, NodeHealthStatus};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use super::node::NodeAgent;
+use super::node_settings::NodeIdentity;
+use crate::claims::{Claims, boot_id};
+use crate::config::NodeConfig;
+use crate::health::{Chosen, Orders};
+use crate::mig_layout::ClosedParts;
+use crate::monitor::{Snapshot, Waker};
+
+/// Shortest time between two writes of the status.
+const WRITE_INTERVAL: Duration = Duration::from_millis(500);
+/// Time after which a refused write is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
+/// Interval of looks at the claims of GPUs while one is out of service.
+const HOLDERS_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Follows the objects of a node's health.
+pub(super) struct HealthObject {
+    client: Client,
+    config: Arc<NodeConfig>,
+    claims: Claims,
+    waker: Waker,
+    snapshots: watch::Receiver<Snapshot>,
+    identity: watch::Receiver<Option<NodeIdentity>>,
+    boot_id: Option<String>,
+    policies: BTreeMap<String, HealthPolicy>,
+    object: Option<NodeHealth>,
+    /// What was last sent to the driver's thread.
+    sent: Option<Orders>,
+    /// What was last written.
+    written: Option<NodeHealthStatus>,
+}
+
+impl HealthObject {
+    /// The objects of an agent's node.
+    pub(super) fn new(agent: &NodeAgent, client: Client, claims: Claims) -> Self {
+        let mut snapshots = agent.snapshots.clone();
+        snapshots.mark_changed();
+        let mut identity = agent.identity.subscribe();
+        identity.mark_changed();
+        Self {
+            client,
+            config: Arc::clone(&agent.config),
+            claims,
+            waker: agent.waker.clone(),
+            snapshots,
+            identity,
+            boot_id: boot_id(&agent.config.paths).ok(),
+            policies: BTreeMap::new(),
+            object: None,
+            sent: None,
+            written: None,
+        }
+    }
+
+    /// Follows them until the node passes to another agent.
+    pub(super) async fn follow(mut self) {
+        // Whatever comes later is of another agent: remedies end with this task.
+        let _quiet = Quiet(self.waker.clone());
+        let policies: Api<HealthPolicy> = Api::all(self.client.clone());
+        let objects: Api<NodeHealth> = Api::all(self.client.clone());
+        let own = format!("metadata.name={}", self.config.node_name);
+        let own = watcher::Config::default().fields(&own);
+        let mut policies =
+            pin!(watcher::watcher(policies, watcher::Config::default()).default_backoff());
+        let mut objects = pin!(watcher::watcher(objects.clone(), own).default_backoff());
+        let mut relisted = BTreeMap::new();
+        let mut is_listed = (false, false);
+        let mut write_at: Option<Instant> = None;
+        loop {
+            let look_at = self.is_any_out().then(|| Instant::now() + HOLDERS_INTERVAL);
+            let wake_at = [write_at, look_at].into_iter().flatten().min();
+            tokio::select! {
+                changed = self.snapshots.changed() => if changed.is_err() { return },
+                changed = self.identity.changed() => if changed.is_err() { return },
+                Some(event) = policies.next() => match event {
+                    Ok(Event::Init) => relisted = BTreeMap::new(),
+                    Ok(Event::InitApply(policy)) => {
+                        relisted.insert(policy.name_any(), policy);
+                    }
+                    Ok(Event::InitDone) => {
+                        self.policies = std::mem::take(&mut relisted);
+                        is_listed.0 = true;
+                    }
+                    Ok(Event::Apply(policy)) => {
+                        self.policies.insert(policy.name_any(), policy);
+                    }
+                    Ok(Event::Delete(policy)) => {
+                        self.policies.remove(&policy.name_any());
+                    }
+                    Err(error) => tracing::debug!(%error, "policies of health cannot be read"),
+                },
+                Some(event) = objects.next() => match event {
+                    Ok(Event::InitApply(object) | Event::Apply(object)) => {
+                        self.object = Some(object);
+                    }
+                    // A fence stays, whatever becomes of the object.
+                    Ok(Event::Delete(_)) => (self.object, self.written) = (None, None),
+                    Ok(Event::InitDone) => is_listed.1 = true,
+                    Ok(Event::Init) => {}
+                    Err(error) => tracing::debug!(%error, "the node's health cannot be read"),
+                },
+                () = sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => {}
+            }
+            if is_listed != (true, true) {
+                continue;
+            }
+            let chosen = self.send_orders();
+            let is_due = write_at.is_none_or(|at| at <= Instant::now());
+            if !is_due {
+                continue;
+            }
+            write_at = match self.write(&chosen).await {
+                Ok(false) => None,
+                Ok(true) => Some(Instant::now() + WRITE_INTERVAL),
+                Err(error) => {
+                    tracing::warn!(node = %self.config.node_name, %error, "the node's health is not written yet");
+                    Some(Instant::now() + RETRY_INTERVAL)
+                }
+            };
+        }
+    }
+
+    /// Whether a GPU is out of service, so that it matters who holds it.
+    fn is_any_out(&self) -> bool {
+        self.snapshots.borrow().health.values().any(|state| !state.takes_pods())
+    }
+
+    /// Sends what is wanted to the driver's thread, if it has changed.
+    fn send_orders(&mut self) -> Chosen {
+        let labels = self.identity.borrow_and_update().clone().unwrap_or_default().labels;
+        let chosen = Chosen::of(self.policies.values(), &labels);
+        let held = self.held();
+        let orders = Orders::of(chosen.policy.clone(), self.object.as_ref(), held);
+        if self.sent.as_ref() != Some(&orders) {
+            self.waker.set_orders(orders.clone());
+            self.sent = Some(orders);
+        }
+        chosen
+    }
+
+    /// The GPUs that claims hold.
+    fn held(&mut self) -> BTreeSet<String> {
+        let snapshot = self.snapshots.borrow_and_update();
+        let gpus = snapshot.inventory.iter().flat_map(|inventory| &inventory.gpus);
+        let is_held = |uuid: &String| {
+            let mut parts = ClosedParts::default();
+            parts.add_gpu(uuid);
+            !self.claims.holders(&parts).is_empty()
+        };
+        gpus.map(|gpu| gpu.uuid.clone()).filter(is_held).collect()
+    }
+
+    /// Writes the status if it has changed. Returns whether it did. Makes the object first.
+    async fn write(&mut self, chosen: &Chosen) -> Result<bool, kube::Error> {
+        let devices = Arc::clone(&self.snapshots.borrow().devices);
+        let is_read = self.snapshots.borrow().inventory.is_some();
+        let Some(identity) = self.identity.borrow().clone().filter(|_| is_read) else {
+            return Ok(false);
+        };
+        let status = self.status(chosen, &devices);
+        if self.object.is_some() && self.written.as_ref() == Some(&status) {
+            return Ok(false);
+        }
+        let api: Api<NodeHealth> = Api::all(self.client.clone());
+        let name = &self.config.node_name;
+        if self.object.is_none() {
+            let owner =
+                json!({"apiVersion": "v1", "kind": "Node", "name": name, "uid": identity.uid});
+            let owner = serde_json::from_value(owner).map_err(kube::Error::SerdeError)?;
+            let metadata = ObjectMeta {
+                name: Some(name.clone()),
+                owner_references: Some(vec![owner]),
+                ..ObjectMeta::default()
+            };
+            let new = NodeHealth { metadata, ..NodeHealth::default() };
+            match api.create(&PostParams::default(), &new).await {
+                Ok(object) => self.object = Some(object),
+                // The watch is behind.
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let patch = json!({
+            "apiVersion": "octavo.dev/v1alpha1",
+            "kind": "NodeHealth",
+            "metadata": {"name": name},
+            "status": status,
+        });
+        let params = PatchParams::apply(AGENT_CONTROLLER).force();
+        api.patch_status(name, &params, &Patch::Apply(&patch)).await?;
+        self.written = Some(status);
+        Ok(true)
+    }
+
+    fn status(&self, chosen: &Chosen, devices: &[DeviceHealth]) -> NodeHealthStatus {
+        let is_in_service = |device: &&DeviceHealth| {
+            matches!(device.state.as_str(), "Healthy" | "Watch" | "Probation")
+        };
+        let out: Vec<&str> = devices
+            .iter()
+            .filter(|device| !is_in_service(device))
+            .map(|device| device.name.as_str())
+            .collect();
+        let old = self.object.as_ref().and_then(|object| object.status.as_ref());
+        let condition = |type_: &str, is_true: bool, reason: &str, message: String| {
+            let status = if is_true { "True" } else { "False" };
+            let known = old.into_iter().flat_map(|old| &old.conditions);
+            let same =
+                known.into_iter().find(|known| known.type_ == type_ && known.status == status);
+            Condition {
+                type_: type_.to_owned(),
+                status: status.to_owned(),
+                reason: reason.to_owned(),
+                message,
+                last_transition_time: same
+                    .map_or_else(now, |known| known.last_transition_time.clone()),
+                observed_generation: None,
+            }
+        };
+        let healthy = if out.is_empty() {
+            condition(CONDITION_HEALTHY, true, "AllInService", String::new())
+        } else {
+            let message = format!("out of service: {}", out.join(", "));
+            condition(CONDITION_HEALTHY, false, "DevicesOutOfService", message)
+        };
+        let accepted = match (&chosen.refused, &chosen.in_force) {
+            (Some(error), _) => {
+                condition(CONDITION_POLICY_ACCEPTED, false, "Invalid", error.clone())
+            }
+            (None, Some(_)) => condition(CONDITION_POLICY_ACCEPTED, true, "InForce", String::new()),
+            (None, None) => {
+                let message = "no HealthPolicy selects the node: devices are fenced and tested, and remedies are a person's";
+                condition(CONDITION_POLICY_ACCEPTED, true, "NoPolicy", message.to_owned())
+            }
+        };
+        let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        NodeHealthStatus {
+            observed_generation: self.object.as_ref().and_then(|object| object.metadata.generation),
+            boot_id: self.boot_id.clone(),
+            policy: chosen.in_force.clone(),
+            in_service: count(devices.len() - out.len()),
+            total: count(devices.len()),
+            devices: devices.to_vec(),
+            conditions: vec![healthy, accepted],
+        }
+    }
+}
+
+/// Ends what was wanted, once the node passes to another agent.
+struct Quiet(Waker);
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        self.0.set_orders(Orders::default());
+    }
+}
+
+fn now() -> String {
+    Timestamp::now().round(jiff::Unit::Second).unwrap_or_default().to_string()
+}
