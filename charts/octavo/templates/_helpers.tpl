@@ -205,7 +205,7 @@ schedulerName: {{ .Values.scheduler.name | quote }}
 
 {{/* Whether the controller has something to do; empty: it has not. */}}
 {{- define "octavo.controller.enabled" -}}
-{{- if or .Values.computeDomains.enabled .Values.translation.enabled }}true{{ end }}
+{{- if or .Values.computeDomains.enabled .Values.translation.enabled .Values.health.enabled }}true{{ end }}
 {{- end }}
 
 {{/* Name of the webhook's Service and of the Secret with its certificate. */}}
@@ -250,6 +250,9 @@ translation:
   collectAfterSeconds: {{ int .collectAfterSeconds }}
   drainSeconds: {{ int .drainSeconds }}
 {{- end }}
+{{- end }}
+{{- if .Values.health.enabled }}
+health: {enabled: true}
 {{- end }}
 {{ include "octavo.leaderElection" (dict "root" . "component" "controller") }}
 {{- end }}

@@ -71,6 +71,10 @@ pub const CONDITION_ACCEPTED: &str = "Accepted";
 pub const CONDITION_BREAKER_OPEN: &str = "BreakerOpen";
 /// Condition of a `HealthPolicy`: whether the records of all its devices can be read.
 pub const CONDITION_RECORDS_READABLE: &str = "RecordsReadable";
+/// Reason of the condition `DisruptionTarget` of a pod that is deleted for the taint of a device, as of Kubernetes' own controller.
+pub const REASON_DEVICE_TAINT: &str = "DeletionByDeviceTaintManager";
+/// Reason of an event of a pod that is evicted or deleted, since its GPU is out of service.
+pub const REASON_GPU_OUT_OF_SERVICE: &str = "GpuOutOfService";
 /// Variable of a domain's daemon, from its CDI spec, as in NVIDIA's driver: the clique of its node, or empty.
 pub const ENV_CLIQUE_ID: &str = "CLIQUE_ID";
 /// The same: UID of the domain.

@@ -4,6 +4,7 @@
 mod agent;
 mod claims;
 mod controller;
+mod health;
 mod scheduler;
 
 use std::fmt::Write as _;
@@ -47,6 +48,7 @@ pub const SECTIONS: &[Section] = &[
         reasons: agent::BLIND_SPOTS,
     },
     Section { title: "Controller: ComputeDomains", note: "", reasons: controller::DOMAINS },
+    Section { title: "Controller: health of GPUs", note: "", reasons: health::POLICIES },
     Section {
         title: "Controller: translated pods without a claim template",
         note: "",

@@ -60,8 +60,18 @@ pub struct Config {
     pub imex: ImexSettings,
     /// The webhook for pods of HAMi and KAI Scheduler.
     pub translation: TranslationConfig,
+    /// The health of GPUs.
+    pub health: HealthConfig,
     /// Which of several controllers is active.
     pub leader_election: LeaderElection,
+}
+
+/// The health of GPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct HealthConfig {
+    /// Whether `HealthPolicies` are served.
+    pub enabled: bool,
 }
 
 /// The daemons' pods.
@@ -162,6 +172,7 @@ impl Default for Config {
             max_nodes_per_imex_domain: MAX_NODES_PER_IMEX_DOMAIN,
             imex: ImexSettings::default(),
             translation: TranslationConfig::default(),
+            health: HealthConfig::default(),
             leader_election: LeaderElection::default(),
         }
     }
@@ -238,10 +249,9 @@ impl Config {
             return Err("the namespace of the driver is not known: set `namespace` in the config \
                  file, --namespace, or the variable POD_NAMESPACE");
         }
-        if !self.compute_domains && !self.translation.enabled {
-            return Err(
-                "`computeDomains` and `translation.enabled` are both false: there is nothing to do",
-            );
+        if !self.compute_domains && !self.translation.enabled && !self.health.enabled {
+            return Err("`computeDomains`, `translation.enabled` and `health.enabled` are all \
+                 false: there is nothing to do");
         }
         self.translation.check()?;
         if !self.compute_domains {

@@ -1,5 +1,6 @@
-//! The controller: `ComputeDomains`, from claims, nodes and daemons to labels, indices and status; and a webhook that translates
-//! pods of HAMi and KAI Scheduler (`translation`).
+//! The controller: `ComputeDomains`, from claims, nodes and daemons to labels, indices and status; the health of GPUs, from policies
+//! and the reports of agents to permits and evictions (`health`); and a webhook that translates pods of HAMi and KAI Scheduler
+//! (`translation`).
 //!
 //! ```text
 //!  API server --watches--> store: facts of objects, by version --.
@@ -18,6 +19,7 @@
 pub mod certificate;
 pub mod config;
 pub mod gangs;
+pub mod health;
 pub mod metrics;
 pub mod plan;
 mod shell;

@@ -300,7 +300,7 @@ impl Store {
 }
 
 /// Whether a version is older. Versions of one resource are numbers that grow.
-fn is_older(version: &str, than: &str) -> bool {
+pub(crate) fn is_older(version: &str, than: &str) -> bool {
     match (version.parse::<u64>(), than.parse::<u64>()) {
         (Ok(version), Ok(than)) => version < than,
         _ => false,

@@ -89,8 +89,18 @@ impl Use {
 }
 
 impl Breaker {
+    /// A breaker that stops remedies until a time, and remembers no fence. For a caller that stored [`Self::until`] alone.
+    pub fn open_until(until: u64) -> Self {
+        Self { fenced: BTreeMap::new(), open_until: until }
+    }
+
+    /// Until when remedies are stopped; a time that has passed if they are not.
+    pub fn until(&self) -> u64 {
+        self.open_until
+    }
+
     /// Notes a device of a node that left service.
-    pub(crate) fn note(&mut self, node: u32, now: u64) {
+    pub fn note(&mut self, node: u32, now: u64) {
         let last = self.fenced.entry(node).or_insert(now);
         *last = now.max(*last);
     }

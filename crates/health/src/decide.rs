@@ -11,6 +11,7 @@ mod decisions;
 mod idle;
 mod intake;
 mod jobs;
+mod restored;
 mod schedule;
 
 use std::collections::{BTreeMap, BTreeSet};

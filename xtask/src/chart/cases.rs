@@ -22,7 +22,7 @@ pub(super) struct Refused {
 }
 
 /// Typos, wrong types and values that would only fail on the node.
-pub(super) const REFUSED: [Refused; 60] = [
+pub(super) const REFUSED: [Refused; 61] = [
     set("agnet.enabled=true", "additional properties 'agnet' not allowed"),
     set("agent.tolerations[0].kye=x", "additional properties 'kye' not allowed"),
     set("imagePullSecrets[0]=x", "'/imagePullSecrets/0': got string, want object"),
@@ -102,6 +102,7 @@ pub(super) const REFUSED: [Refused; 60] = [
     set("computeDomains.controller.metricsPort=0", "/controller/metricsPort': minimum: got 0"),
     set("computeDomains.daemon.serviceAccount.name=A", "/serviceAccount/name': 'A' does not match"),
     set("computeDomains.daemon.resources.claims=a", "additional properties 'claims' not allowed"),
+    set("health.enabled=maybe", "'/health/enabled': got string, want boolean"),
     set("translation.enabled=on", "'/translation/enabled': got string, want boolean"),
     set("translation.collectAfterSeconds=5", "/collectAfterSeconds': minimum: got 5, want 600"),
     set(

@@ -1,3 +1,5 @@
+mod health;
+
 use serde_json::json;
 
 use super::*;

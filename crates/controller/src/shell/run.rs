@@ -13,10 +13,11 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::event_loop::{EventLoop, Inputs};
+use super::leader::Leader;
 use super::leadership::Leadership;
 use super::translation::{self, Parts};
 use super::writer::KubeWriter;
-use super::{pod_reader, watches};
+use super::{health, pod_reader, watches};
 use crate::config::{Config, ControllerArgs};
 use crate::metrics::Metrics;
 
@@ -78,6 +79,10 @@ pub async fn run(args: ControllerArgs) -> anyhow::Result<()> {
     } else {
         None
     };
+    if config.health.enabled {
+        let leader = Leader { leadership: leadership.clone(), metrics: metrics.clone() };
+        health::start(&reading, &writing, &identity, leader, &stop);
+    }
     let watches = Arc::clone(&is_synced);
     let synced: Box<dyn FnOnce() + Send> = Box::new(move || {
         watches.pass();

@@ -5,7 +5,6 @@
 mod certificates;
 mod collector;
 mod identity;
-mod leader;
 mod server;
 mod slices;
 mod templates;
@@ -26,10 +25,11 @@ use tokio_util::sync::CancellationToken;
 use self::certificates::Keeper;
 use self::collector::Collector;
 use self::identity::Identity;
-use self::leader::Leader;
 use self::server::Webhook;
 use self::templates::Templates;
+use super::leader::Leader;
 use super::leadership::Leadership;
+use super::spawn;
 use crate::config::Config;
 use crate::metrics::Metrics;
 
@@ -91,16 +91,6 @@ pub(super) async fn start(config: &Config, parts: Parts<'_>) -> anyhow::Result<T
         serve.await;
     });
     Ok(Translation { server, stop, drain: Duration::from_secs(settings.drain_seconds) })
-}
-
-/// Starts a task, until `stop`. If it ends otherwise, the process ends: nothing of the webhook works alone.
-fn spawn(stop: &CancellationToken, task: impl Future<Output = ()> + Send + 'static) {
-    let (ends, stop) = (stop.clone().drop_guard(), stop.clone());
-    let task = Box::pin(task);
-    tokio::spawn(async move {
-        let _ends = ends;
-        stop.run_until_cancelled(task).await;
-    });
 }
 
 impl Translation {

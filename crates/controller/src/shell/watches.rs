@@ -74,31 +74,43 @@ impl Start<'_> {
         events: impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static,
         fact: impl Fn(K) -> Observed + Send + 'static,
     ) {
-        let (sender, stop) = (self.sender.clone(), self.stop.clone());
-        let forward = async move {
-            let mut events = std::pin::pin!(events.default_backoff());
-            let mut problem = None;
-            while let Some(event) = events.next().await {
-                let change = match event {
-                    Ok(event) => change(kind, event, &fact),
-                    Err(error) => {
-                        report(kind, &error, &mut problem);
-                        continue;
-                    }
-                };
-                problem = None;
-                if sender.send(change).await.is_err() {
-                    return;
-                }
-            }
-        };
-        tokio::spawn(async move {
-            tokio::select! {
-                () = stop.cancelled() => {}
-                () = forward => {}
-            }
-        });
+        let change = move |event| change(kind, event, &fact);
+        forward(kind, events, change, self.sender.clone(), self.stop);
     }
+}
+
+/// Sends what a watch sees as changes until `stop`. The watch is tried on whatever fails.
+pub(super) fn forward<K: Debug + Send + 'static, C: Send + 'static>(
+    kind: impl Debug + Send + 'static,
+    events: impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static,
+    change: impl Fn(Event<K>) -> C + Send + 'static,
+    sender: mpsc::Sender<C>,
+    stop: &CancellationToken,
+) {
+    let stop = stop.clone();
+    let forward = async move {
+        let mut events = std::pin::pin!(events.default_backoff());
+        let mut problem = None;
+        while let Some(event) = events.next().await {
+            let change = match event {
+                Ok(event) => change(event),
+                Err(error) => {
+                    report(&kind, &error, &mut problem);
+                    continue;
+                }
+            };
+            problem = None;
+            if sender.send(change).await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::spawn(async move {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = forward => {}
+        }
+    });
 }
 
 fn change<K>(kind: Kind, event: Event<K>, fact: impl Fn(K) -> Observed) -> Change {
@@ -111,7 +123,7 @@ fn change<K>(kind: Kind, event: Event<K>, fact: impl Fn(K) -> Observed) -> Chang
 }
 
 /// Logs a problem once.
-fn report(kind: Kind, error: &watcher::Error, problem: &mut Option<String>) {
+fn report(kind: &impl Debug, error: &watcher::Error, problem: &mut Option<String>) {
     let text = error.to_string();
     if problem.as_ref() != Some(&text) {
         tracing::warn!(?kind, error = %text, "cannot watch; it is tried again");

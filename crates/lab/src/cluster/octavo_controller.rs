@@ -72,6 +72,7 @@ pub(crate) async fn write_files(
 fn config(imex: ImexSettings) -> Value {
     json!({
         "imex": imex,
+        "health": { "enabled": true },
         "namespace": manifests::NAMESPACE,
         "daemon": { "image": OCTAVO_IMAGE, "imagePullPolicy": "IfNotPresent" },
     })

@@ -3,6 +3,7 @@
 mod compute_domain_claims;
 mod compute_domain_secrets;
 mod compute_domains;
+mod health;
 mod share_classes;
 mod translation;
 

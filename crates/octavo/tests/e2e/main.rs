@@ -25,6 +25,7 @@ mod discover;
 mod feature_labels;
 mod gpu_sharing;
 mod hardware;
+mod health;
 mod installation;
 mod memory_enforcement;
 mod memory_swap;

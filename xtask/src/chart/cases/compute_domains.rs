@@ -39,6 +39,7 @@ daemon:
   logLevel: \"info\"
   serviceAccountName: \"octavo-imex-daemon\"
   priorityClassName: \"system-node-critical\"
+health: {enabled: true}
 leaderElection:
   enabled: true
   namespace: \"octavo-system\"
@@ -73,6 +74,7 @@ translation:
   models: [{\"memory\":\"23034Mi\",\"productName\":\"NVIDIA L4\"}]
   collectAfterSeconds: 600
   drainSeconds: 3
+health: {enabled: true}
 leaderElection:
   enabled: true
   namespace: \"octavo-system\"
@@ -239,6 +241,15 @@ fn rights() -> Vec<Fact> {
         groups,
         rule("batch", "jobs", &["list", "watch"]),
         rule("events.k8s.io", "events", &["create", "patch"]),
+        rule("octavo.dev", "healthpolicies", &["list", "watch"]),
+        rule("octavo.dev", "healthpolicies/status", &["patch"]),
+        rule("octavo.dev", "nodehealths", &["list", "watch", "patch"]),
+        rule("", "nodes", &["list", "watch"]),
+        rule("", "pods", &["list", "delete"]),
+        rule("", "pods/eviction", &["create"]),
+        rule("", "pods/status", &["patch"]),
+        rule("resource.k8s.io", "resourceclaims", &["get"]),
+        rule("events.k8s.io", "events", &["create", "patch"]),
     ]);
     let mut lease = rule("coordination.k8s.io", "leases", &["get", "update"]);
     lease["resourceNames"] = json!(["octavo-controller"]);
@@ -257,6 +268,27 @@ fn rights() -> Vec<Fact> {
         fact("Role/octavo-imex-daemon", "/rules", daemon),
         fact("ClusterRole/octavo-imex-daemon", "", Value::Null),
         fact("ClusterRole/octavo-agent", "/rules/6", agent),
+        fact(
+            "ClusterRole/octavo-agent",
+            "/rules/8",
+            rule("octavo.dev", "nodehealths", &["get", "list", "watch", "create"]),
+        ),
+        fact(
+            "ClusterRole/octavo-agent",
+            "/rules/9",
+            rule("octavo.dev", "nodehealths/status", &["get", "patch"]),
+        ),
+        fact(
+            "ClusterRole/octavo-agent",
+            "/rules/10",
+            rule("octavo.dev", "healthpolicies", &["get", "list", "watch"]),
+        ),
+        fact("ClusterRole/octavo-agent", "/rules/11", Value::Null),
+        fact(
+            "ValidatingAdmissionPolicy/octavo-nodehealth",
+            "/spec/matchConstraints/resourceRules/0/resources",
+            json!(["nodehealths", "nodehealths/status"]),
+        ),
         fact("ClusterRoleBinding/octavo-controller", SUBJECT, json!("octavo-controller")),
         fact("RoleBinding/octavo-controller", SUBJECT, json!("octavo-controller")),
         fact("RoleBinding/octavo-imex-daemon", SUBJECT, json!("octavo-imex-daemon")),

@@ -20,8 +20,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::identity::{Identity, certified};
-use super::leader::Leader;
 use crate::config::Config;
+use crate::shell::leader::Leader;
 use crate::shell::requests;
 use crate::translation::authority::{Certificates, OVERLAP, Step, step};
 

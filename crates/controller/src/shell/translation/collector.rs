@@ -12,7 +12,7 @@ use kube::{Api, Client};
 use octavo_api::names::{ANNOTATION_LAST_USED, CONTROLLER, LABEL_COMPUTE_DOMAIN, LABEL_TRANSLATED};
 use serde_json::json;
 
-use super::leader::{Leader, LeaderError};
+use crate::shell::leader::{Leader, LeaderError};
 use crate::translation::usage::{Due, due};
 
 /// Bounds of the time between two rounds, which is a quarter of the time to keep.

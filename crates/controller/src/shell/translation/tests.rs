@@ -7,8 +7,8 @@ mod templates;
 
 use prometheus_client::registry::Registry;
 
-use super::leader::Leader;
 use crate::metrics::Metrics;
+use crate::shell::leader::Leader;
 use crate::shell::leadership::Leadership;
 
 fn metrics() -> Metrics {

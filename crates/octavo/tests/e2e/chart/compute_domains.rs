@@ -276,6 +276,7 @@ pub(super) async fn controller_reads_its_config(testbed: &Testbed) {
             image_pull_policy: "IfNotPresent".to_owned(),
             ..config::DaemonConfig::default()
         },
+        health: config::HealthConfig { enabled: true },
         leader_election: config::LeaderElection {
             namespace: NAMESPACE.to_owned(),
             ..config::LeaderElection::default()

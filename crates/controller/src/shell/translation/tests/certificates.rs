@@ -8,10 +8,10 @@ use octavo_testkit::{Request, ScriptedApi, failure};
 use serde_json::{Value, json};
 
 use super::{leader, metrics};
+use crate::shell::leader::Leader;
 use crate::shell::leadership::Leadership;
 use crate::shell::translation::certificates::Keeper;
 use crate::shell::translation::identity::Identity;
-use crate::shell::translation::leader::Leader;
 use crate::testing;
 use crate::translation::authority::Certificates;
 

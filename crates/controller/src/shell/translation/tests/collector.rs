@@ -6,9 +6,9 @@ use octavo_testkit::{Request, ScriptedApi, failure};
 use serde_json::{Value, json};
 
 use super::{leader, metrics};
+use crate::shell::leader::{Leader, LeaderError};
 use crate::shell::leadership::Leadership;
 use crate::shell::translation::collector::Collector;
-use crate::shell::translation::leader::{Leader, LeaderError};
 
 fn template(namespace: &str, name: &str, used: &str) -> Value {
     json!({

@@ -1,7 +1,7 @@
 //! Writes that only the leader does.
 
+use super::leadership::Leadership;
 use crate::metrics::Metrics;
-use crate::shell::leadership::Leadership;
 
 /// What a write needs to know of the lease, and where it is counted.
 #[derive(Clone)]

@@ -1,0 +1,59 @@
+//! Reasons about the health of GPUs.
+
+use super::{Reason, row};
+
+/// The condition `Accepted` of a policy in use.
+const ACCEPTED: &str = "HealthPolicy: condition `Accepted` is `True`";
+
+/// Reasons on policies and on pods of GPUs out of service.
+pub(super) const POLICIES: &[Reason] = &[
+    row("Accepted", ACCEPTED, "This version of the policy is in use.", ""),
+    row(
+        "DeletionByDeviceTaintManager",
+        "Pod: condition `DisruptionTarget`",
+        "The pod is deleted, because its GPU is lost. Kubernetes' own controller has the same reason.",
+        "",
+    ),
+    row(
+        "FewFailures",
+        "HealthPolicy: condition `BreakerOpen` is `False`",
+        "Remedies may begin within the budget.",
+        "",
+    ),
+    row(
+        "GpuOutOfService",
+        "Pod: event",
+        "The GPU of the pod is out of service for the reason in the message, so the pod is evicted, or deleted if the GPU is lost.",
+        "A pod that is to stay longer tolerates the taint `octavo.dev/health` in its claim, with `tolerationSeconds`.",
+    ),
+    row(
+        "InvalidPolicy",
+        "HealthPolicy: condition `Accepted` is `False`",
+        "The policy has the wrong field of the message, and applies to no node.",
+        "Change that field.",
+    ),
+    row(
+        "MalformedRecord",
+        "HealthPolicy: condition `RecordsReadable` is `False`",
+        "The controller cannot read what the agents of the nodes in the message remember of their GPUs. It leaves these nodes as they are.",
+        "Upgrade the controller, if the agents are newer.",
+    ),
+    row(
+        "ManyFailures",
+        "HealthPolicy: condition `BreakerOpen` is `True`",
+        "GPUs of many nodes left service at about the same time. Remedies of one GPU do not cure a common cause, so none begins for a time.",
+        "Look for what the nodes have in common: a driver, a switch, a power feed.",
+    ),
+    row(
+        "OtherPolicyFirst",
+        ACCEPTED,
+        "A policy whose name comes first in the alphabet selects the same nodes, and applies to them.",
+        "Give the policies selectors that share no node.",
+    ),
+    row(
+        "RecordsRead",
+        "HealthPolicy: condition `RecordsReadable` is `True`",
+        "The records of all GPUs of the policy can be read.",
+        "",
+    ),
+];

@@ -1,0 +1,15 @@
+//! The health of GPUs: which remedies may begin, which pods leave, and what becomes of policies.
+//!
+//! ```text
+//! HealthPolicies, Nodes, NodeHealths --facts--> plan --> orders for agents: permits, evictions, copies of records
+//!                                                |-----> status of policies
+//!                                                '-----> devices whose pods are evicted --pods--> which pods, and how
+//! ```
+//!
+//! The agent of a node decides about its devices alone and at once. Here the same [`octavo_health::decide::Domain`] decides about all
+//! nodes of a policy: what disturbs pods keeps to one budget and one circuit breaker. The records of devices are the agents'.
+//! So a plan starts from the objects, and a controller that starts goes on where the last one stopped.
+
+pub mod facts;
+pub mod plan;
+pub mod pods;

@@ -1,0 +1,342 @@
+//! What matters of policies, nodes and the health that their agents report.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use jiff::Timestamp;
+use kube::core::DynamicObject;
+use octavo_api::health_policy::{HealthPolicySpec, HealthPolicyStatus};
+use octavo_api::node_health::{DeviceHealth, DeviceOrders, Permit};
+use octavo_health::decide::Device as Record;
+use octavo_health::policy::Policy;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::store::{SeenNode, is_older};
+
+/// Label of nodes with their rack, as in the scheduler's topology.
+const LABEL_RACK: &str = "topology.octavo.dev/rack";
+/// Taints of nodes whose kubelet does not report, or that report that they are not ready.
+const TAINTS_NOT_READY: [&str; 2] =
+    ["node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"];
+
+/// Kinds that are watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// `HealthPolicy`.
+    Policy,
+    /// `Node`.
+    Node,
+    /// `NodeHealth`.
+    Health,
+}
+
+/// All kinds.
+const KINDS: [Kind; 3] = [Kind::Policy, Kind::Node, Kind::Health];
+
+/// A change of the cluster.
+#[derive(Debug)]
+pub enum Change {
+    /// All objects of a kind follow.
+    Begin(Kind),
+    /// All objects of a kind were there.
+    End(Kind),
+    /// An object exists.
+    Put(String, Fact),
+    /// An object is gone.
+    Gone(Kind, String),
+}
+
+/// What matters of an object.
+#[derive(Debug)]
+pub enum Fact {
+    /// Of a policy.
+    Policy(Box<PolicyFacts>),
+    /// Of a node.
+    Node(NodeFacts),
+    /// Of the health of a node.
+    Health(HealthFacts),
+}
+
+/// Which version of an object it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Version {
+    /// UID of the object.
+    pub uid: String,
+    /// Its `resourceVersion`.
+    pub resource: String,
+}
+
+/// A policy.
+#[derive(Clone, Debug)]
+pub struct PolicyFacts {
+    /// The version of the object.
+    pub version: Version,
+    /// `metadata.generation`.
+    pub generation: Option<i64>,
+    /// The policy, or the field that is wrong and why.
+    pub policy: Result<Policy, String>,
+    /// Its status.
+    pub status: HealthPolicyStatus,
+}
+
+/// A node.
+#[derive(Clone, Debug, Default)]
+pub struct NodeFacts {
+    /// Its labels.
+    pub labels: Labels,
+    /// Its rack, if a label names it.
+    pub rack: Option<String>,
+    /// Since when it is not ready, in seconds since 1970; 0 if that is not known. `None`: it is ready.
+    pub not_ready_since: Option<u64>,
+}
+
+/// Labels as hashes of name and value, since a node has dozens, and policies name a few. Two labels of one hash are taken for equal;
+/// it has 64 bits.
+#[derive(Clone, Debug, Default)]
+pub struct Labels(BTreeSet<u64>);
+
+/// What an agent reports of its node, and what it was ordered.
+#[derive(Clone, Debug, Default)]
+pub struct HealthFacts {
+    /// The version of the object.
+    pub version: Version,
+    /// Devices.
+    pub devices: Vec<DeviceFacts>,
+    /// Orders of the controller.
+    pub orders: Vec<OrderFacts>,
+}
+
+/// A device as its agent reports it.
+#[derive(Clone, Debug)]
+pub struct DeviceFacts {
+    /// UUID of the GPU.
+    pub uuid: String,
+    /// Its name in slices.
+    pub name: String,
+    /// Name of its state.
+    pub state: String,
+    /// All that is remembered of it, or why that cannot be read.
+    pub record: Result<Record, String>,
+    /// Its NVLink island, within the node.
+    pub island: i64,
+    /// Whether it can be reset while others of its island run.
+    pub resets_alone: bool,
+    /// Whether it has clients.
+    pub is_occupied: bool,
+}
+
+/// What the controller ordered for a device.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OrderFacts {
+    /// UUID of the GPU.
+    pub uuid: String,
+    /// The remedy that is allowed.
+    pub permit: Option<Permit>,
+    /// Since when its pods are evicted, in seconds since 1970.
+    pub evicts_since: Option<u64>,
+    /// The copy of its record.
+    pub copy: Option<Record>,
+}
+
+/// All that is known.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// Policies by name.
+    pub policies: BTreeMap<String, PolicyFacts>,
+    /// Nodes by name.
+    pub nodes: BTreeMap<String, NodeFacts>,
+    /// Health by the name of the node.
+    pub healths: BTreeMap<String, HealthFacts>,
+    /// Kinds of which one list is complete.
+    complete: BTreeSet<Kind>,
+    /// Names of a list that is not complete yet, by kind.
+    listed: BTreeMap<Kind, BTreeSet<String>>,
+}
+
+impl Labels {
+    fn of<'a>(labels: impl Iterator<Item = (&'a String, &'a String)>) -> Self {
+        Self(labels.map(|(name, value)| label_hash(name, value)).collect())
+    }
+
+    /// Whether the policy applies to a node with these labels.
+    pub fn are_selected_by(&self, policy: &Policy) -> bool {
+        let has = |(name, value): (&String, &String)| self.0.contains(&label_hash(name, value));
+        policy.node_selector.iter().all(has)
+    }
+}
+
+/// Labels of a node of a test.
+#[cfg(test)]
+pub(super) fn labels(labels: &[(String, String)]) -> Labels {
+    Labels::of(labels.iter().map(|(name, value)| (name, value)))
+}
+
+fn label_hash(name: &str, value: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (name, value).hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Facts {
+    /// Whether every kind was listed once. Before that, what is missing may exist.
+    pub fn are_complete(&self) -> bool {
+        self.complete.len() == KINDS.len()
+    }
+
+    /// Applies a change. Of two versions of an object the newer one stays.
+    pub fn apply(&mut self, change: Change) {
+        match change {
+            Change::Begin(kind) => drop(self.listed.insert(kind, BTreeSet::new())),
+            Change::End(kind) => {
+                let listed = self.listed.remove(&kind).unwrap_or_default();
+                match kind {
+                    Kind::Policy => self.policies.retain(|name, _| listed.contains(name)),
+                    Kind::Node => self.nodes.retain(|name, _| listed.contains(name)),
+                    Kind::Health => self.healths.retain(|name, _| listed.contains(name)),
+                }
+                self.complete.insert(kind);
+            }
+            Change::Put(name, fact) => self.put(name, fact),
+            Change::Gone(Kind::Policy, name) => drop(self.policies.remove(&name)),
+            Change::Gone(Kind::Node, name) => drop(self.nodes.remove(&name)),
+            Change::Gone(Kind::Health, name) => drop(self.healths.remove(&name)),
+        }
+    }
+
+    fn put(&mut self, name: String, fact: Fact) {
+        let kind = match &fact {
+            Fact::Policy(_) => Kind::Policy,
+            Fact::Node(_) => Kind::Node,
+            Fact::Health(_) => Kind::Health,
+        };
+        if let Some(listed) = self.listed.get_mut(&kind) {
+            listed.insert(name.clone());
+        }
+        match fact {
+            Fact::Policy(fact) => {
+                let old = self.policies.get(&name).map(|old| &old.version);
+                if !is_outdated(&fact.version, old) {
+                    self.policies.insert(name, *fact);
+                }
+            }
+            Fact::Node(fact) => drop(self.nodes.insert(name, fact)),
+            Fact::Health(fact) => {
+                let old = self.healths.get(&name).map(|old| &old.version);
+                if !is_outdated(&fact.version, old) {
+                    self.healths.insert(name, fact);
+                }
+            }
+        }
+    }
+}
+
+fn is_outdated(new: &Version, old: Option<&Version>) -> bool {
+    old.is_some_and(|old| old.uid == new.uid && is_older(&new.resource, &old.resource))
+}
+
+/// A policy. Its spec is read here and not by the watch: one that this version cannot read stops no other.
+pub fn policy(object: &DynamicObject) -> Fact {
+    let spec = object.data.get("spec").cloned().unwrap_or_default();
+    let spec = serde_json::from_value::<HealthPolicySpec>(spec);
+    let policy = match spec {
+        Ok(spec) => spec.check().map_err(|error| error.to_string()),
+        Err(error) => Err(format!("spec: {error}")),
+    };
+    Fact::Policy(Box::new(PolicyFacts {
+        version: version(object),
+        generation: object.metadata.generation,
+        policy,
+        status: part(&object.data, "status").unwrap_or_default(),
+    }))
+}
+
+/// A node.
+pub fn node(object: &SeenNode) -> Fact {
+    let labels = object.metadata.labels.as_ref();
+    let not_ready =
+        object.spec.taints.iter().filter(|taint| TAINTS_NOT_READY.contains(&&*taint.key));
+    let since = not_ready.map(|taint| taint.time_added.as_ref().map_or(0, |at| unix(at.0)));
+    Fact::Node(NodeFacts {
+        labels: Labels::of(labels.into_iter().flatten()),
+        rack: labels.and_then(|labels| labels.get(LABEL_RACK)).cloned(),
+        not_ready_since: since.max(),
+    })
+}
+
+/// The health of a node. A device that this version cannot read is no obstacle to the others.
+pub fn health(object: &DynamicObject) -> Fact {
+    let list = |part: &str| {
+        let found = object.data.get(part).and_then(|part| part.get("devices"));
+        found.and_then(Value::as_array).into_iter().flatten()
+    };
+    Fact::Health(HealthFacts {
+        version: version(object),
+        devices: list("status").filter_map(device).collect(),
+        orders: list("spec").filter_map(orders).collect(),
+    })
+}
+
+fn device(value: &Value) -> Option<DeviceFacts> {
+    let text = |name: &str| value.get(name)?.as_str().map(str::to_owned);
+    let record = value.get("record").cloned().ok_or_else(|| "there is none".to_owned());
+    let record = record.and_then(|record| {
+        serde_json::from_value::<Record>(record).map_err(|error| error.to_string())
+    });
+    let read = DeviceHealth::deserialize(value);
+    let problem = read.as_ref().err().map(ToString::to_string);
+    let read = read.unwrap_or_default();
+    Some(DeviceFacts {
+        uuid: text("uuid")?,
+        name: text("name").unwrap_or_default(),
+        state: read.state,
+        record: match problem {
+            Some(problem) => Err(problem),
+            None => record,
+        },
+        island: read.island,
+        resets_alone: read.resets_alone,
+        is_occupied: read.occupied,
+    })
+}
+
+fn orders(value: &Value) -> Option<OrderFacts> {
+    // Of what cannot be read nothing was ordered.
+    let orders = DeviceOrders::deserialize(value).ok()?;
+    Some(OrderFacts {
+        uuid: orders.uuid,
+        permit: orders.permit,
+        evicts_since: orders.evicts_since.as_deref().and_then(seconds),
+        copy: orders.history.and_then(|record| serde_json::from_value(record).ok()),
+    })
+}
+
+fn part<T: for<'a> Deserialize<'a>>(data: &Value, name: &str) -> Option<T> {
+    T::deserialize(data.get(name)?).ok()
+}
+
+fn version(object: &DynamicObject) -> Version {
+    Version {
+        uid: object.metadata.uid.clone().unwrap_or_default(),
+        resource: object.metadata.resource_version.clone().unwrap_or_default(),
+    }
+}
+
+/// Seconds since 1970 of a time as the API writes it.
+pub fn seconds(text: &str) -> Option<u64> {
+    text.parse().ok().map(unix)
+}
+
+/// Seconds since 1970.
+pub fn unix(at: Timestamp) -> u64 {
+    u64::try_from(at.as_second()).unwrap_or_default()
+}
+
+/// A time as the API writes it.
+pub fn date(seconds: u64) -> String {
+    let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+    Timestamp::from_second(seconds).unwrap_or(Timestamp::UNIX_EPOCH).to_string()
+}

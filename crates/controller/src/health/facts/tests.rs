@@ -1,0 +1,126 @@
+use serde_json::json;
+
+use super::*;
+
+fn object(data: &Value) -> DynamicObject {
+    let mut all = json!({
+        "apiVersion": "octavo.dev/v1alpha1", "kind": "X",
+        "metadata": {"name": "n", "uid": "u", "resourceVersion": "7", "generation": 3},
+    });
+    all.as_object_mut().unwrap().extend(data.as_object().unwrap().clone());
+    serde_json::from_value(all).unwrap()
+}
+
+fn health_of(data: &Value) -> HealthFacts {
+    let Fact::Health(facts) = health(&object(data)) else { panic!() };
+    facts
+}
+
+fn device_json(record: &Value) -> Value {
+    json!({
+        "uuid": "GPU-1", "name": "gpu-0", "state": "Fenced", "since": "2028-01-01T00:00:00Z",
+        "island": 2, "resetsAlone": true, "occupied": true, "record": record,
+    })
+}
+
+#[test]
+fn a_device_that_cannot_be_read_is_no_obstacle_to_the_others() {
+    let good = serde_json::to_value(Record::default()).unwrap();
+    let mut newer = device_json(&good);
+    newer["record"]["colour"] = "red".into();
+    let mut strange = device_json(&good);
+    strange["island"] = "west".into();
+    let devices = json!([device_json(&good), newer, strange, {"name": "nameless"}]);
+    let found = health_of(&json!({"status": {"devices": devices}})).devices;
+    assert_eq!(found.len(), 3);
+    assert_eq!(found[0].record, Ok(Record::default()));
+    assert_eq!((found[0].island, found[0].resets_alone, found[0].is_occupied), (2, true, true));
+    let problem = found[1].record.as_ref().unwrap_err();
+    assert!(problem.contains("unknown field `colour`"), "{problem}");
+    let problem = found[2].record.as_ref().unwrap_err();
+    assert!(problem.contains("west"), "{problem}");
+    let without = health_of(&json!({"status": {"devices": [{"uuid": "GPU-1", "name": "gpu-0",
+        "state": "Healthy", "since": "2028-01-01T00:00:00Z"}]}}));
+    assert_eq!(without.devices[0].record, Err("there is none".to_owned()));
+}
+
+#[test]
+fn orders_are_read_back_as_they_were_written() {
+    let record = serde_json::to_value(Record::default()).unwrap();
+    let permit = json!({"afterAttempt": 4, "remedy": "resetBus", "since": date(1_000)});
+    let orders =
+        json!([{"uuid": "GPU-1", "permit": permit, "evictsSince": date(60), "history": record}]);
+    let found = health_of(&json!({"spec": {"devices": orders}})).orders;
+    assert_eq!(found[0].evicts_since, Some(60));
+    assert_eq!(found[0].copy, Some(Record::default()));
+    assert_eq!(serde_json::to_value(&found[0].permit).unwrap(), permit);
+}
+
+#[test]
+fn policies_are_refused_with_field_and_reason() {
+    let error = |spec: Value| {
+        let Fact::Policy(facts) = policy(&object(&json!({"spec": spec}))) else { panic!() };
+        facts.policy.unwrap_err()
+    };
+    let empty = error(json!({"nodeSelector": {}}));
+    assert!(empty.starts_with("nodeSelector: it is empty"), "{empty}");
+    let unknown = error(json!({"nodeSelector": {"a": "b"}, "remedies": ["prayer"]}));
+    assert!(unknown.contains("prayer"), "{unknown}");
+    let Fact::Policy(good) = policy(&object(&json!({"spec": {"nodeSelector": {"a": "b"}}}))) else {
+        panic!()
+    };
+    assert!(good.policy.is_ok() && good.generation == Some(3));
+}
+
+#[test]
+fn nodes_that_do_not_report_are_not_ready() {
+    let seen = |taints: Value| {
+        let node_json = json!({
+            "metadata": {"name": "n", "labels": {"pool": "h100", "topology.octavo.dev/rack": "r1"}},
+            "spec": {"taints": taints},
+        });
+        let Fact::Node(facts) = node(&serde_json::from_value(node_json).unwrap()) else { panic!() };
+        facts
+    };
+    let ready = seen(json!([{"key": "team", "value": "a", "effect": "NoSchedule"}]));
+    assert_eq!((ready.not_ready_since, ready.rack.as_deref()), (None, Some("r1")));
+    let taint = |time: &str| {
+        json!([
+            {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"},
+            {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute", "timeAdded": time},
+        ])
+    };
+    assert_eq!(seen(taint("1970-01-01T00:01:00Z")).not_ready_since, Some(60));
+    let selector = |value: &str| Policy {
+        node_selector: BTreeMap::from([("pool".to_owned(), value.to_owned())]),
+        ..Policy::default()
+    };
+    assert!(ready.labels.are_selected_by(&selector("h100")));
+    assert!(!ready.labels.are_selected_by(&selector("a100")));
+}
+
+#[test]
+fn lists_end_what_they_do_not_have_and_old_versions_change_nothing() {
+    let named = |version: &str| {
+        let mut object = object(&json!({"spec": {}}));
+        object.metadata.resource_version = Some(version.to_owned());
+        Change::Put("n".to_owned(), health(&object))
+    };
+    let mut facts = Facts::default();
+    for kind in KINDS {
+        assert!(!facts.are_complete());
+        facts.apply(Change::Begin(kind));
+        facts.apply(Change::End(kind));
+    }
+    assert!(facts.are_complete());
+    facts.apply(named("9"));
+    facts.apply(named("8"));
+    assert_eq!(facts.healths["n"].version.resource, "9");
+    facts.apply(Change::Begin(Kind::Health));
+    facts.apply(named("9"));
+    facts.apply(Change::End(Kind::Health));
+    assert_eq!(facts.healths.len(), 1);
+    facts.apply(Change::Begin(Kind::Health));
+    facts.apply(Change::End(Kind::Health));
+    assert!(facts.healths.is_empty());
+}

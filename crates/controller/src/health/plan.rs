@@ -1,0 +1,140 @@
+//! What is to be written, and whose pods are to leave. Pure.
+
+mod domain;
+mod orders;
+mod status;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use octavo_api::health_policy::HealthPolicyStatus;
+use octavo_api::node_health::DeviceOrders;
+
+use self::domain::{Decided, Members};
+use super::facts::{Facts, Version};
+
+/// What is to be done now.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// Orders that differ from those of the agents' objects.
+    pub orders: Vec<NodeOrders>,
+    /// Statuses of policies that differ from those written.
+    pub statuses: Vec<PolicyStatus>,
+    /// Devices whose pods are to be evicted.
+    pub evictions: Vec<Eviction>,
+}
+
+/// All orders of the controller for a node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeOrders {
+    /// Name of the node.
+    pub node: String,
+    /// The version for which they were decided.
+    pub version: Version,
+    /// By device.
+    pub devices: Vec<DeviceOrders>,
+}
+
+/// The status of a policy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PolicyStatus {
+    /// Name of the policy.
+    pub name: String,
+    /// The version for which it was decided.
+    pub version: Version,
+    /// The status.
+    pub status: HealthPolicyStatus,
+}
+
+/// A device whose pods are to be evicted.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Eviction {
+    /// Name of the node.
+    pub node: String,
+    /// Name of the device in slices.
+    pub device: String,
+    /// Value of its taint: its state.
+    pub state: String,
+    /// Why it is fenced, for people.
+    pub reason: String,
+    /// Since when, in seconds since 1970.
+    pub since: u64,
+    /// Whether no process can use the device any more. Its pods are deleted then, and disruption budgets are not asked.
+    pub is_dead: bool,
+}
+
+/// What a controller remembers from plan to plan while it leads, by policy.
+#[derive(Clone, Debug, Default)]
+pub struct Memory(BTreeMap<String, Breaker>);
+
+/// What is remembered for the circuit breaker of a policy.
+#[derive(Clone, Debug, Default)]
+struct Breaker {
+    /// Nodes with a device that newly left service, and when the last one did.
+    fenced: BTreeMap<String, u64>,
+    /// Until when remedies are stopped.
+    until: u64,
+}
+
+/// Plans at a time, in seconds since 1970.
+pub fn plan(facts: &Facts, memory: &mut Memory, now: u64) -> Plan {
+    let mut plan = Plan::default();
+    let mut domains: BTreeMap<&str, Members<'_>> = BTreeMap::new();
+    let mut overlaps: BTreeMap<&str, (&str, usize)> = BTreeMap::new();
+    for (name, health) in &facts.healths {
+        let node = facts.nodes.get(name);
+        let mut applies = facts.policies.iter().filter(|(_, policy)| {
+            let policy = policy.policy.as_ref();
+            node.is_some_and(|node| policy.is_ok_and(|policy| node.labels.are_selected_by(policy)))
+        });
+        let (Some(node), Some((first, _))) = (node, applies.next()) else {
+            plan.orders.extend(orders::without_policy(name, health));
+            continue;
+        };
+        domains.entry(first.as_str()).or_default().add(name, node, health);
+        for (other, _) in applies {
+            overlaps.entry(other.as_str()).or_insert((first.as_str(), 0)).1 += 1;
+        }
+    }
+    memory.0.retain(|name, _| facts.policies.contains_key(name));
+    for (name, policy) in &facts.policies {
+        let members = domains.remove(name.as_str()).unwrap_or_default();
+        let decided = policy.policy.as_ref().ok().map(|checked| {
+            let breaker = memory.0.entry(name.clone()).or_insert_with(|| {
+                let until = policy.status.breaker_open_until.as_deref();
+                let until = until.and_then(super::facts::seconds).unwrap_or_default();
+                Breaker { until, ..Breaker::default() }
+            });
+            domain::decide(checked, members, breaker, now)
+        });
+        if let Some(decided) = &decided {
+            plan.orders.extend(orders::of(decided, now));
+            plan.evictions.extend(evictions(decided));
+        }
+        let overlap = overlaps.get(name.as_str()).copied();
+        let status = status::of(policy, decided.as_ref(), overlap, now);
+        if status != policy.status {
+            let version = policy.version.clone();
+            plan.statuses.push(PolicyStatus { name: name.clone(), version, status });
+        }
+    }
+    plan
+}
+
+fn evictions<'a>(decided: &'a Decided<'a>) -> impl Iterator<Item = Eviction> + 'a {
+    decided.decisions.evictions.iter().filter_map(|id| {
+        let member = decided.members.get(*id)?;
+        let record = member.device.record.as_ref().ok()?;
+        let since = decided.domain.devices.get(id)?.evicts_since?;
+        let reason = record.track.state.reason();
+        Some(Eviction {
+            node: member.node.to_owned(),
+            device: member.device.name.clone(),
+            state: member.device.state.clone(),
+            reason: reason.map(|reason| reason.to_string()).unwrap_or_default(),
+            since,
+            is_dead: reason.is_some_and(domain::is_dead),
+        })
+    })
+}

@@ -1,0 +1,283 @@
+//! The devices of one policy, and what is decided about them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use octavo_api::node_health::Permit;
+use octavo_health::budget::Breaker as OpenBreaker;
+use octavo_health::decide::{Decisions, Device as Record, Domain, Facts as DomainFacts};
+use octavo_health::policy::Policy;
+use octavo_health::reason::Reason;
+use octavo_health::remedy::Remedy;
+use octavo_health::signal::{Attempt, Observation, Report, Signal};
+use octavo_health::state::{Event, State, Track, step};
+use octavo_health::unit::{DeviceId, Place, Topology, Unit};
+
+use super::Breaker;
+use crate::health::facts::{DeviceFacts, HealthFacts, NodeFacts, OrderFacts, seconds};
+
+/// The devices of a policy.
+#[derive(Debug, Default)]
+pub(super) struct Members<'a> {
+    nodes: Vec<(&'a str, &'a NodeFacts, &'a HealthFacts)>,
+    members: Vec<Member<'a>>,
+}
+
+/// A device.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Member<'a> {
+    /// Number of its node.
+    index: usize,
+    /// Name of its node.
+    pub(super) node: &'a str,
+    pub(super) health: &'a HealthFacts,
+    pub(super) device: &'a DeviceFacts,
+    pub(super) orders: Option<&'a OrderFacts>,
+}
+
+/// What is decided about the devices of a policy.
+#[derive(Debug)]
+pub(super) struct Decided<'a> {
+    pub(super) policy: &'a Policy,
+    pub(super) members: Members<'a>,
+    /// What each device is by its record at this time, before the decision.
+    pub(super) before: BTreeMap<DeviceId, Track>,
+    pub(super) decisions: Decisions,
+    pub(super) domain: Domain,
+    /// Until when remedies are stopped, if they are.
+    pub(super) stopped_until: Option<u64>,
+}
+
+impl<'a> Members<'a> {
+    /// Adds a node with its devices.
+    pub(super) fn add(&mut self, name: &'a str, node: &'a NodeFacts, health: &'a HealthFacts) {
+        let index = self.nodes.len();
+        self.nodes.push((name, node, health));
+        self.members.extend(health.devices.iter().map(|device| Member {
+            index,
+            node: name,
+            health,
+            device,
+            orders: health.orders.iter().find(|orders| orders.uuid == device.uuid),
+        }));
+    }
+
+    pub(super) fn get(&self, id: DeviceId) -> Option<&Member<'a>> {
+        self.members.get(usize::try_from(id.0).ok()?)
+    }
+
+    /// All devices by their numbers.
+    pub(super) fn all(&self) -> impl Iterator<Item = (DeviceId, &Member<'a>)> {
+        (0..).map(DeviceId).zip(&self.members)
+    }
+
+    /// All nodes.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = (&'a str, &'a HealthFacts)> {
+        self.nodes.iter().map(|(name, _, health)| (*name, *health))
+    }
+
+    /// A node without a rack has one of its own: nothing is known to be in the same.
+    fn topology(&self) -> Topology {
+        let (mut islands, mut racks) = (Numbers::default(), Numbers::default());
+        let places = self.all().map(|(id, member)| {
+            let (name, node, _) = self.nodes[member.index];
+            let rack = node.rack.as_deref();
+            let place = Place {
+                island: islands.of((member.index, member.device.island)),
+                nic: None,
+                node: number(member.index),
+                rack: racks.of((rack.is_some(), rack.unwrap_or(name))),
+                nvlink_domain: None,
+                resets_alone: member.device.resets_alone,
+            };
+            (id, place)
+        });
+        Topology::new(places.collect(), [])
+    }
+
+    /// Nodes that are not ready: an agent cannot report that.
+    fn signals(&self, now: u64) -> Vec<Signal> {
+        let not_ready = self.nodes.iter().enumerate().filter_map(|(index, (_, node, _))| {
+            Some(Signal {
+                at: node.not_ready_since?.min(now),
+                unit: Unit::Node(number(index)),
+                report: Report::Observation(Observation::NodeReady(false)),
+            })
+        });
+        not_ready.collect()
+    }
+}
+
+/// Numbers for values, in the order in which they come.
+struct Numbers<T>(BTreeMap<T, u32>);
+
+impl<T> Default for Numbers<T> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<T: Ord> Numbers<T> {
+    fn of(&mut self, value: T) -> u32 {
+        let next = number(self.0.len());
+        *self.0.entry(value).or_insert(next)
+    }
+}
+
+fn number(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(u32::MAX)
+}
+
+/// Decides about the devices of a policy.
+pub(super) fn decide<'a>(
+    policy: &'a Policy,
+    members: Members<'a>,
+    memory: &mut Breaker,
+    now: u64,
+) -> Decided<'a> {
+    let topology = members.topology();
+    let before: BTreeMap<DeviceId, Track> =
+        members.all().map(|(id, member)| (id, member.track(policy, now))).collect();
+    let mut devices: BTreeMap<DeviceId, Record> = BTreeMap::new();
+    let mut occupied = BTreeSet::new();
+    for (id, member) in members.all() {
+        let record = member.device.record.as_ref();
+        let history = record.map(|record| record.history).unwrap_or_default();
+        let evicts_since = member.orders.and_then(|orders| orders.evicts_since);
+        devices.insert(id, Record { track: before[&id], history, evicts_since });
+        if member.device.is_occupied || member.device.record.is_err() {
+            occupied.insert(id);
+        }
+    }
+    for (id, member) in members.all() {
+        let Some(permit) = member.orders.and_then(|orders| orders.permit.as_ref()) else {
+            continue;
+        };
+        if !is_open(permit, member, &before[&id], policy) {
+            continue;
+        }
+        // Where nothing says how the remedy goes, it does not end.
+        let since = match &member.device.record {
+            Ok(_) => seconds(&permit.since).unwrap_or_default().min(now),
+            Err(_) => now,
+        };
+        if now - since >= policy.rules.limit {
+            // Its agent did not begin. Others go first, so that one node delays none.
+            if let Some(record) = devices.get_mut(&id) {
+                record.track.since = now;
+            }
+        } else if let Some(place) = topology.place(id) {
+            for device in topology.devices(permit.remedy.reach(id, place)) {
+                if let Some(record) = devices.get_mut(device) {
+                    record.track = permitted(&record.track, permit.remedy, since);
+                }
+            }
+        }
+    }
+    memory.note(&members, now);
+    let mut breaker = OpenBreaker::open_until(memory.until);
+    for (index, (name, ..)) in members.nodes.iter().enumerate() {
+        if let Some(at) = memory.fenced.get(*name) {
+            breaker.note(number(index), *at);
+        }
+    }
+    let mut domain = Domain::restored(devices, breaker);
+    let facts = DomainFacts { permitted: None, now, topology: &topology, occupied: &occupied };
+    let decisions = domain.decide(policy, facts, &members.signals(now));
+    memory.until = domain.breaker().until();
+    let window = policy.breaker.window;
+    memory.fenced.retain(|_, at| now.saturating_sub(*at) < window);
+    let stopped_until = domain.is_storm(now).then_some(memory.until);
+    Decided { policy, members, before, decisions, domain, stopped_until }
+}
+
+impl Member<'_> {
+    /// What the device is by its record at a time. A record that cannot be read stops the remedies of its node, and ends nothing.
+    fn track(&self, policy: &Policy, now: u64) -> Track {
+        let is_readable = self.health.devices.iter().all(|device| device.record.is_ok());
+        let orders = self.orders;
+        let track = if let Ok(record) = &self.device.record {
+            step(&record.track, &policy.rules, Event::Time, now)
+        } else {
+            let (reason, needs) = (Reason::Operator, Remedy::Test);
+            let is_evicted = orders.is_some_and(|orders| orders.evicts_since.is_some());
+            let state = if is_evicted {
+                State::Fenced { reason, needs }
+            } else {
+                // Out of service, and no new eviction.
+                State::Suspect { reason, needs }
+            };
+            Track { state, since: now, ..Track::default() }
+        };
+        Track { is_held: track.is_held || !is_readable, ..track }
+    }
+}
+
+impl Breaker {
+    /// Notes when devices left service, by their records.
+    fn note(&mut self, members: &Members<'_>, now: u64) {
+        for (_, member) in members.all() {
+            let Ok(record) = &member.device.record else { continue };
+            if let Some(at) = left_service(&record.track) {
+                let last = self.fenced.entry(member.node.to_owned()).or_default();
+                *last = at.min(now).max(*last);
+            }
+        }
+    }
+}
+
+/// When a sign or a fault took the device out of service. A remedy or a test that failed is no new fault, and the state during
+/// one says no more when the fault was.
+fn left_service(track: &Track) -> Option<u64> {
+    match track.state {
+        State::Suspect { reason, .. }
+        | State::Fenced { reason, .. }
+        | State::Retired { reason } => {
+            let is_new = !matches!(
+                reason,
+                Reason::Operator
+                    | Reason::PeerRemedy
+                    | Reason::RemedyFailed(_)
+                    | Reason::TestFailed
+                    | Reason::NodeNotReady
+            );
+            is_new.then_some(track.since)
+        }
+        _ => None,
+    }
+}
+
+/// Whether no process can use the device any more.
+pub(super) fn is_dead(reason: Reason) -> bool {
+    matches!(reason, Reason::Lost | Reason::Xid(79))
+}
+
+/// What a device needs, also one that waits in service for a reset.
+pub(super) fn needs(track: &Track, policy: &Policy) -> Option<Remedy> {
+    match track.state {
+        State::Watch { reason: Reason::RemapPending } => {
+            Some(policy.rules.ladder.at_least(Remedy::ResetFunction))
+        }
+        state => state.needs(),
+    }
+}
+
+/// Whether the agent may still act upon a permit: the device has had no later attempt, and still needs the remedy. One of a device
+/// whose record cannot be read counts.
+fn is_open(permit: &Permit, member: &Member<'_>, before: &Track, policy: &Policy) -> bool {
+    let Ok(record) = &member.device.record else { return true };
+    u64::try_from(permit.after_attempt) == Ok(record.track.attempt.0)
+        && needs(before, policy) == Some(permit.remedy)
+}
+
+/// A device for which a remedy is allowed counts as one for which it runs.
+fn permitted(track: &Track, remedy: Remedy, since: u64) -> Track {
+    match track.state {
+        State::Resetting { .. } | State::Retired { .. } => *track,
+        state => {
+            let reason = state.reason().unwrap_or(Reason::PeerRemedy);
+            // The same for all devices that one remedy reaches.
+            let attempt = Attempt(0);
+            Track { state: State::Resetting { reason, remedy }, since, attempt, ..*track }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What a policy does at the moment.
+
+use octavo_api::Condition;
+use octavo_api::health_policy::{DeviceCounts, HealthPolicyStatus};
+use octavo_api::names::{CONDITION_ACCEPTED, CONDITION_BREAKER_OPEN, CONDITION_RECORDS_READABLE};
+
+use super::domain::Decided;
+use crate::health::facts::{PolicyFacts, date};
+
+/// Records that a message names.
+const NAMED_RECORDS: usize = 3;
+/// Times in a status are whole minutes, so that a breaker that stays open costs no write each second.
+const MINUTE: u64 = 60;
+
+/// The status of a policy. `overlap` is the policy that goes before it, and on how many nodes.
+pub(super) fn of(
+    policy: &PolicyFacts,
+    decided: Option<&Decided<'_>>,
+    overlap: Option<(&str, usize)>,
+    now: u64,
+) -> HealthPolicyStatus {
+    let until = decided.and_then(|decided| decided.stopped_until);
+    let until = until.map(|until| date(until.div_ceil(MINUTE) * MINUTE));
+    let accepted = match (&policy.policy, overlap) {
+        (Err(error), _) => (CONDITION_ACCEPTED, false, "InvalidPolicy", error.clone()),
+        (Ok(_), Some((other, nodes))) => {
+            let message = format!("the policy {other} goes before it on {nodes} of its nodes");
+            (CONDITION_ACCEPTED, true, "OtherPolicyFirst", message)
+        }
+        (Ok(_), None) => (CONDITION_ACCEPTED, true, "Accepted", "the policy is in use".to_owned()),
+    };
+    let mut conditions = vec![accepted];
+    if let Some(decided) = decided {
+        conditions.push(breaker(decided, until.as_deref()));
+        conditions.push(records(decided));
+    }
+    let conditions =
+        conditions.into_iter().map(|condition| with_time(policy, condition, now)).collect();
+    let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+    HealthPolicyStatus {
+        observed_generation: policy.generation,
+        conditions,
+        nodes: decided.map_or(0, |decided| count(decided.members.nodes().count())),
+        devices: decided.map(counts).unwrap_or_default(),
+        remedies: decided.map_or(0, |decided| count(decided.decisions.remedies.len())),
+        evictions: decided.map_or(0, |decided| count(decided.decisions.evictions.len())),
+        breaker_open_until: until,
+    }
+}
+
+/// A condition without its time.
+type Untimed = (&'static str, bool, &'static str, String);
+
+fn breaker(decided: &Decided<'_>, until: Option<&str>) -> Untimed {
+    let percent = decided.policy.breaker.percent;
+    let Some(until) = until else {
+        let message = "few GPUs left service at about the same time".to_owned();
+        return (CONDITION_BREAKER_OPEN, false, "FewFailures", message);
+    };
+    let message = format!(
+        "GPUs of more than {percent}% of the nodes left service at about the same time, so no remedy begins until {until}"
+    );
+    (CONDITION_BREAKER_OPEN, true, "ManyFailures", message)
+}
+
+fn records(decided: &Decided<'_>) -> Untimed {
+    let unread = decided.members.all().filter_map(|(_, member)| {
+        let problem = member.device.record.as_ref().err()?;
+        Some(format!("{} of node {}: {problem}", member.device.name, member.node))
+    });
+    let unread: Vec<_> = unread.collect();
+    if unread.is_empty() {
+        let message = "the records of all GPUs can be read".to_owned();
+        return (CONDITION_RECORDS_READABLE, true, "RecordsRead", message);
+    }
+    let named = unread.iter().take(NAMED_RECORDS).map(String::as_str).collect::<Vec<_>>();
+    let message = format!(
+        "{} records cannot be read, so no remedy begins on their nodes: {}",
+        unread.len(),
+        named.join("; ")
+    );
+    (CONDITION_RECORDS_READABLE, false, "MalformedRecord", message)
+}
+
+fn with_time(
+    policy: &PolicyFacts,
+    (type_, is_true, reason, message): Untimed,
+    now: u64,
+) -> Condition {
+    let status = if is_true { "True" } else { "False" };
+    let old = policy.status.conditions.iter().find(|old| old.type_ == type_);
+    let since = old.filter(|old| old.status == status).map(|old| old.last_transition_time.clone());
+    Condition {
+        type_: type_.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message,
+        last_transition_time: since.unwrap_or_else(|| date(now)),
+        observed_generation: policy.generation,
+    }
+}
+
+/// Devices by state, as their agents say.
+fn counts(decided: &Decided<'_>) -> DeviceCounts {
+    let mut counts = DeviceCounts::default();
+    for (_, member) in decided.members.all() {
+        let count = match member.device.record.as_ref().map(|record| record.track.state.name()) {
+            Ok("Healthy") => &mut counts.healthy,
+            Ok("Watch") => &mut counts.watch,
+            Ok("Suspect") => &mut counts.suspect,
+            Ok("Resetting") => &mut counts.resetting,
+            Ok("Verifying") => &mut counts.verifying,
+            Ok("Probation") => &mut counts.probation,
+            Ok("Retired") => &mut counts.retired,
+            Ok(_) | Err(_) => &mut counts.fenced,
+        };
+        *count += 1;
+    }
+    counts
+}

@@ -1,0 +1,94 @@
+use super::*;
+
+/// Devices whose pods are evicted, as `node/gpu`.
+fn evicted(plan: &Plan) -> Vec<String> {
+    plan.evictions.iter().map(|found| format!("{}/{}", found.node, found.device)).collect()
+}
+
+fn occupied(nodes: usize) -> Bench {
+    let mut bench = Bench::new(nodes, 2);
+    for number in 0..nodes {
+        for gpu in [0, 1] {
+            bench.device(number, gpu).is_occupied = true;
+        }
+    }
+    bench
+}
+
+#[test]
+fn evictions_touch_few_nodes_at_once_and_are_ordered() {
+    let mut bench = occupied(40);
+    for (number, gpu) in [(0, 0), (1, 0), (1, 1), (2, 0)] {
+        bench.report(number, gpu, fenced(Remedy::ResetFunction), HOUR);
+    }
+    let plan = bench.round();
+    assert_eq!(evicted(&plan), ["n00/gpu-0", "n01/gpu-0", "n01/gpu-1"], "of 5% of 40 nodes");
+    let now = bench.now;
+    assert_eq!(bench.health(0).orders[0].evicts_since, Some(now));
+    let of_third = bench.health(2).orders.iter().any(|orders| orders.evicts_since.is_some());
+    assert!(!of_third);
+    let first = &plan.evictions[0];
+    let reason = "the driver reported XID 48".to_owned();
+    let expected = Eviction {
+        node: "n00".to_owned(),
+        device: "gpu-0".to_owned(),
+        state: "Fenced".to_owned(),
+        reason,
+        since: bench.now,
+        is_dead: false,
+    };
+    assert_eq!(*first, expected);
+    // Pods that have left make room for the next node.
+    bench.device(0, 0).is_occupied = false;
+    assert_eq!(evicted(&bench.round()), ["n01/gpu-0", "n01/gpu-1", "n02/gpu-0"]);
+}
+
+#[test]
+fn pods_that_do_not_leave_hold_up_no_other_node() {
+    let mut bench = occupied(20);
+    for number in [0, 1] {
+        bench.report(number, 0, fenced(Remedy::ResetFunction), HOUR);
+    }
+    assert_eq!(evicted(&bench.round()), ["n00/gpu-0"]);
+    bench.now += 599;
+    bench.restart();
+    assert_eq!(evicted(&bench.round()), ["n00/gpu-0"], "also for another controller");
+    bench.now += 1;
+    assert_eq!(evicted(&bench.round()), ["n00/gpu-0", "n01/gpu-0"]);
+}
+
+#[test]
+fn an_eviction_ends_with_the_fence_and_with_the_policy() {
+    let mut bench = occupied(4);
+    bench.report(0, 0, fenced(Remedy::ResetFunction), HOUR);
+    bench.round();
+    let is_ordered = |bench: &mut Bench| {
+        bench.health(0).orders.iter().any(|orders| orders.evicts_since.is_some())
+    };
+    assert!(is_ordered(&mut bench));
+    bench.report(0, 0, State::Probation, 0);
+    assert!(evicted(&bench.round()).is_empty() && !is_ordered(&mut bench));
+    let ends: [fn(&mut Policy); 2] =
+        [|policy| policy.evict = false, |policy| policy.mode = Mode::Observe];
+    for off in ends {
+        bench.report(0, 0, fenced(Remedy::ResetFunction), HOUR);
+        bench.policy(|policy| (policy.evict, policy.mode) = (true, Mode::Act));
+        bench.round();
+        assert!(is_ordered(&mut bench));
+        bench.policy(off);
+        assert!(evicted(&bench.round()).is_empty() && !is_ordered(&mut bench));
+    }
+}
+
+#[test]
+fn pods_of_a_suspect_device_run_on_and_those_of_a_lost_one_are_deleted() {
+    let mut bench = occupied(4);
+    let (reason, needs) = (Reason::LinkDown, Remedy::ResetFunction);
+    bench.report(0, 0, State::Suspect { reason, needs }, HOUR);
+    bench.report(1, 0, State::Fenced { reason: Reason::Lost, needs: Remedy::Reboot }, HOUR);
+    let plan = bench.round();
+    assert_eq!(evicted(&plan), ["n01/gpu-0"]);
+    assert!(plan.evictions[0].is_dead);
+    bench.report(1, 0, State::Fenced { reason: Reason::Xid(79), needs: Remedy::Reboot }, HOUR);
+    assert!(bench.round().evictions[0].is_dead);
+}

@@ -1,0 +1,240 @@
+use super::*;
+
+#[test]
+fn healthy_nodes_cost_no_write_but_that_of_the_first_status() {
+    let mut bench = Bench::new(4, 2);
+    let plan = bench.round();
+    assert_eq!((plan.orders.len(), plan.statuses.len(), plan.evictions.len()), (0, 1, 0));
+    let status = &bench.facts.policies["a"].status;
+    assert_eq!((status.nodes, status.devices.healthy, status.remedies), (4, 8, 0));
+    assert_eq!(bench.round(), Plan::default());
+}
+
+#[test]
+fn remedies_of_all_nodes_keep_to_one_budget() {
+    let mut bench = Bench::new(40, 1);
+    for number in [0, 1, 2, 3] {
+        bench.report(number, 0, fenced(Remedy::ResetFunction), HOUR - 60 * number as u64);
+    }
+    bench.round();
+    let both = ["n00/gpu-0 reset-function", "n01/gpu-0 reset-function"];
+    assert_eq!(bench.permits(), both, "5% of 40 nodes, oldest fence first");
+    assert_eq!(bench.facts.policies["a"].status.remedies, 2);
+    assert_eq!(bench.round(), Plan::default());
+    // One that runs uses the budget as one that is allowed.
+    bench.begin(0, 0);
+    bench.round();
+    assert_eq!(bench.permits(), ["n01/gpu-0 reset-function"]);
+    bench.report(0, 0, State::Probation, 0);
+    bench.round();
+    assert_eq!(bench.permits(), ["n01/gpu-0 reset-function", "n02/gpu-0 reset-function"]);
+}
+
+#[test]
+fn a_rack_has_one_remedy_at_once() {
+    let mut bench = Bench::new(40, 1);
+    for number in [0, 1, 2] {
+        let rack = if number < 2 { "r1" } else { "r2" };
+        bench.facts.nodes.get_mut(&node(number)).unwrap().rack = Some(rack.to_owned());
+        bench.report(number, 0, fenced(Remedy::Reboot), HOUR);
+    }
+    bench.round();
+    assert_eq!(bench.permits(), ["n00/gpu-0 reboot", "n02/gpu-0 reboot"]);
+}
+
+#[test]
+fn nothing_is_allowed_unless_the_policy_acts() {
+    let mut bench = Bench::new(4, 1);
+    bench.report(0, 0, fenced(Remedy::ResetFunction), HOUR);
+    bench.policy(|policy| policy.mode = Mode::Observe);
+    bench.round();
+    assert!(bench.permits().is_empty());
+    bench.policy(|policy| policy.mode = Mode::Act);
+    bench.round();
+    assert_eq!(bench.permits().len(), 1);
+    bench.policy(|policy| policy.mode = Mode::Observe);
+    bench.round();
+    assert!(bench.permits().is_empty(), "what was allowed is withdrawn");
+}
+
+#[test]
+fn a_permit_is_for_one_attempt_and_one_remedy() {
+    let mut bench = Bench::new(4, 1);
+    bench.report(0, 0, fenced(Remedy::ResetFunction), HOUR);
+    bench.round();
+    bench.begin(0, 0);
+    bench.round();
+    assert!(bench.permits().is_empty(), "it was used");
+    bench.report(0, 0, fenced(Remedy::ResetBus), 0);
+    bench.round();
+    assert_eq!(bench.permits(), ["n00/gpu-0 reset-bus"]);
+    let permit = bench.health(0).orders[0].permit.clone().unwrap();
+    assert_eq!(permit.after_attempt, 1);
+    bench.report(0, 0, fenced(Remedy::Reboot), 0);
+    bench.round();
+    assert_eq!(bench.permits(), ["n00/gpu-0 reboot"], "a harsher need comes before it is used");
+}
+
+#[test]
+fn a_permit_that_no_agent_uses_goes_to_another_node() {
+    let mut bench = Bench::new(4, 1);
+    bench.report(0, 0, fenced(Remedy::ResetFunction), 2 * HOUR);
+    bench.report(1, 0, fenced(Remedy::ResetFunction), HOUR);
+    bench.round();
+    assert_eq!(bench.permits(), ["n00/gpu-0 reset-function"]);
+    bench.now += HOUR / 2 - 1;
+    bench.round();
+    assert_eq!(bench.permits(), ["n00/gpu-0 reset-function"]);
+    bench.now += 1;
+    bench.round();
+    assert_eq!(bench.permits(), ["n01/gpu-0 reset-function"]);
+}
+
+#[test]
+fn a_controller_that_starts_goes_on_from_the_objects() {
+    let mut bench = Bench::new(40, 1);
+    for number in [0, 1, 2] {
+        bench.report(number, 0, fenced(Remedy::ResetFunction), HOUR);
+    }
+    bench.round();
+    let permits = bench.permits();
+    bench.now += 60;
+    bench.restart();
+    assert_eq!(bench.round(), Plan::default());
+    assert_eq!(bench.permits(), permits);
+}
+
+#[test]
+fn faults_of_many_nodes_withdraw_what_was_allowed_also_after_a_restart() {
+    let mut bench = Bench::new(20, 1);
+    bench.report(0, 0, fenced(Remedy::ResetFunction), HOUR);
+    bench.round();
+    assert_eq!(bench.permits().len(), 1);
+    for number in [1, 2, 3] {
+        bench.report(number, 0, fenced(Remedy::ResetFunction), 10);
+    }
+    bench.round();
+    assert!(bench.permits().is_empty());
+    let (status, reason, message) = bench.condition("a", "BreakerOpen");
+    assert_eq!((&*status, &*reason), ("True", "ManyFailures"));
+    assert!(message.contains("more than 10% of the nodes"), "{message}");
+    bench.restart();
+    bench.now += 20 * 60;
+    bench.round();
+    assert!(bench.permits().is_empty(), "the status says so");
+    bench.now += 20 * 60;
+    bench.round();
+    assert_eq!(bench.permits().len(), 1);
+    assert_eq!(bench.condition("a", "BreakerOpen").0, "False");
+}
+
+#[test]
+fn a_fault_counts_for_the_breaker_also_while_its_device_is_reset() {
+    let mut bench = Bench::new(20, 1);
+    bench.report(0, 0, fenced(Remedy::ResetFunction), 10);
+    bench.round();
+    bench.begin(0, 0);
+    bench.round();
+    for number in [1, 2] {
+        bench.report(number, 0, fenced(Remedy::ResetFunction), 0);
+    }
+    bench.round();
+    assert_eq!(bench.condition("a", "BreakerOpen").0, "True");
+}
+
+#[test]
+fn failed_remedies_of_many_nodes_are_no_storm() {
+    let mut bench = Bench::new(20, 1);
+    for number in [0, 1, 2] {
+        let reason = Reason::RemedyFailed(Remedy::ResetFunction);
+        bench.report(number, 0, State::Fenced { reason, needs: Remedy::ResetBus }, 0);
+    }
+    bench.round();
+    assert_eq!(bench.condition("a", "BreakerOpen").0, "False");
+    assert_eq!(bench.permits().len(), 1);
+}
+
+#[test]
+fn an_old_gpu_is_reset_with_its_island_by_one_permit() {
+    let mut bench = Bench::new(40, 2);
+    for gpu in [0, 1] {
+        bench.device(0, gpu).resets_alone = false;
+    }
+    bench.report(0, 0, fenced(Remedy::ResetFunction), HOUR);
+    bench.device(0, 1).is_occupied = true;
+    bench.round();
+    assert!(bench.permits().is_empty(), "its peer has clients");
+    bench.device(0, 1).is_occupied = false;
+    for number in [1, 2] {
+        bench.report(number, 0, fenced(Remedy::ResetFunction), HOUR / 2);
+    }
+    bench.round();
+    let both = ["n00/gpu-0 reset-function", "n01/gpu-0 reset-function"];
+    assert_eq!(bench.permits(), both, "two GPUs, and one remedy of the budget");
+    assert_eq!(bench.round(), Plan::default());
+}
+
+#[test]
+fn a_row_remap_is_reset_within_the_budget() {
+    let mut bench = Bench::new(4, 1);
+    bench.report(0, 0, State::Watch { reason: Reason::RemapPending }, HOUR);
+    bench.round();
+    assert_eq!(bench.permits(), ["n00/gpu-0 reset-function"]);
+    assert_eq!(bench.round(), Plan::default());
+}
+
+#[test]
+fn a_node_that_is_not_ready_is_left_alone_but_for_a_reboot() {
+    let mut bench = Bench::new(40, 1);
+    bench.report(0, 0, fenced(Remedy::ResetFunction), HOUR);
+    bench.report(1, 0, fenced(Remedy::Reboot), HOUR);
+    for number in [0, 1] {
+        let since = bench.now - 60;
+        bench.facts.nodes.get_mut(&node(number)).unwrap().not_ready_since = Some(since);
+    }
+    bench.round();
+    assert_eq!(bench.permits(), ["n01/gpu-0 reboot"]);
+}
+
+#[test]
+fn what_an_operator_fenced_gets_no_permit() {
+    let mut bench = Bench::new(4, 1);
+    bench.report(0, 0, fenced(Remedy::ResetFunction), HOUR);
+    bench.track(0, 0).is_held = true;
+    bench.round();
+    assert!(bench.permits().is_empty());
+}
+
+#[test]
+fn of_two_policies_the_first_by_name_applies() {
+    let mut bench = Bench::new(4, 1);
+    bench.policy(|policy| policy.mode = Mode::Observe);
+    bench.facts.policies.insert("b".to_owned(), policy_facts(Ok(acting())));
+    bench.report(0, 0, fenced(Remedy::ResetFunction), HOUR);
+    bench.round();
+    assert!(bench.permits().is_empty());
+    let (status, reason, message) = bench.condition("b", "Accepted");
+    assert_eq!((&*status, &*reason), ("True", "OtherPolicyFirst"));
+    assert_eq!(message, "the policy a goes before it on 4 of its nodes");
+    assert_eq!(bench.condition("a", "Accepted").1, "Accepted");
+    // One that is refused goes before none.
+    bench.facts.policies.insert("a".to_owned(), policy_facts(Err("budget: no".to_owned())));
+    bench.round();
+    assert_eq!(bench.permits().len(), 1);
+    let refused = ("False".to_owned(), "InvalidPolicy".to_owned(), "budget: no".to_owned());
+    assert_eq!(bench.condition("a", "Accepted"), refused);
+    assert_eq!(bench.facts.policies["a"].status.nodes, 0);
+}
+
+#[test]
+fn nodes_without_a_policy_lose_their_permits() {
+    let mut bench = Bench::new(4, 1);
+    bench.report(0, 0, fenced(Remedy::ResetFunction), HOUR);
+    bench.device(1, 0).is_occupied = true;
+    bench.report(1, 0, fenced(Remedy::ResetFunction), HOUR);
+    bench.round();
+    bench.facts.policies.clear();
+    bench.round();
+    assert!(bench.permits().is_empty());
+    assert!(bench.health(1).orders.iter().all(|orders| orders.evicts_since.is_none()));
+}

@@ -1,0 +1,112 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+const SINCE: u64 = 1_000;
+
+fn eviction(device: &str, is_dead: bool) -> Eviction {
+    Eviction {
+        node: "n".to_owned(),
+        device: device.to_owned(),
+        state: "Fenced".to_owned(),
+        reason: "the driver reported XID 48".to_owned(),
+        since: SINCE,
+        is_dead,
+    }
+}
+
+fn pod(status: &Value) -> Pod {
+    let pod = json!({
+        "metadata": {"name": "p", "namespace": "team", "uid": "u"},
+        "spec": {"containers": [], "resourceClaims": [{"name": "a", "resourceClaimName": "shared"}, {"name": "b", "resourceClaimTemplateName": "t"}]},
+        "status": status,
+    });
+    serde_json::from_value(pod).unwrap()
+}
+
+fn claim(driver: &str, pool: &str, device: &str, tolerations: &Value) -> ResourceClaim {
+    let result = json!({"request": "gpu", "driver": driver, "pool": pool, "device": device, "tolerations": tolerations});
+    let claim = json!({
+        "metadata": {"name": "c"}, "spec": {},
+        "status": {"allocation": {"devices": {"results": [result]}}},
+    });
+    serde_json::from_value(claim).unwrap()
+}
+
+fn leaves(claim: ResourceClaim, now: u64) -> bool {
+    victim(&pod(&json!({})), &[claim], &[eviction("gpu-1", false)], now).is_some()
+}
+
+#[test]
+fn a_pod_has_named_claims_those_made_for_it_and_that_of_its_extended_resources() {
+    let status = json!({
+        "phase": "Running",
+        "resourceClaimStatuses": [{"name": "b", "resourceClaimName": "p-b-x1"}],
+        "extendedResourceClaimStatus": {"resourceClaimName": "p-extended", "requestMappings": []},
+    });
+    assert_eq!(claims_of(&pod(&status)), ["shared", "p-b-x1", "p-extended"]);
+    assert!(claims_of(&pod(&json!({"phase": "Succeeded"}))).is_empty());
+    let mut leaving = pod(&status);
+    let time: jiff::Timestamp = "2028-01-01T00:00:00Z".parse().unwrap();
+    leaving.metadata.deletion_timestamp =
+        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(time));
+    assert!(claims_of(&leaving).is_empty());
+}
+
+#[test]
+fn shares_and_mig_instances_leave_with_their_gpu_and_nothing_else_does() {
+    let none = json!(null);
+    for device in ["gpu-1", "gpu-1-mig-1g.10gb-19-0"] {
+        assert!(leaves(claim("gpu.nvidia.com", "n", device, &none), SINCE), "{device}");
+        assert!(leaves(claim("gpu.nvidia.com", "n/mig", device, &none), SINCE), "{device}");
+    }
+    for (driver, pool, device) in [
+        ("gpu.nvidia.com", "n", "gpu-10"),
+        ("gpu.nvidia.com", "n", "gpu-0-mig-1g.10gb-19-0"),
+        ("gpu.nvidia.com", "n2", "gpu-1"),
+        ("compute-domain.nvidia.com", "n", "gpu-1"),
+    ] {
+        assert!(!leaves(claim(driver, pool, device, &none), SINCE), "{driver} {pool} {device}");
+    }
+    assert_eq!(victim(&pod(&json!({})), &[], &[eviction("gpu-1", false)], SINCE), None);
+}
+
+#[test]
+fn a_pod_says_why_and_is_deleted_from_a_dead_gpu() {
+    let claims = [claim("gpu.nvidia.com", "n", "gpu-1", &json!(null))];
+    let found = victim(&pod(&json!({})), &claims, &[eviction("gpu-1", true)], SINCE).unwrap();
+    assert_eq!((&*found.namespace, &*found.name, &*found.uid), ("team", "p", "u"));
+    assert_eq!(found.note, "gpu-1 of node n is out of service: the driver reported XID 48");
+    assert!(found.is_deleted);
+    let found = victim(&pod(&json!({})), &claims, &[eviction("gpu-1", false)], SINCE).unwrap();
+    assert!(!found.is_deleted);
+}
+
+#[test]
+fn tolerations_of_the_taint_are_respected() {
+    let last = |tolerations: Value| {
+        let at = |now| leaves(claim("gpu.nvidia.com", "n", "gpu-1", &tolerations), now);
+        [SINCE, SINCE + 299, SINCE + 300, u64::MAX].map(at)
+    };
+    let key = "octavo.dev/health";
+    let of_key = |more: Value| {
+        let mut toleration = json!({"key": key, "operator": "Exists"});
+        toleration.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        toleration
+    };
+    assert_eq!(last(json!([of_key(json!({}))])), [false; 4]);
+    assert_eq!(last(json!([{"operator": "Exists", "effect": "NoExecute"}])), [false; 4]);
+    let timed = of_key(json!({"effect": "NoExecute", "tolerationSeconds": 300}));
+    assert_eq!(last(json!([timed])), [false, false, true, true]);
+    let both = json!([timed, of_key(json!({}))]);
+    assert_eq!(last(both), [false, false, true, true], "the shortest counts");
+    for other in [
+        json!({"key": "other", "operator": "Exists"}),
+        of_key(json!({"effect": "NoSchedule"})),
+        json!({"key": key, "operator": "Equal", "value": "Retired"}),
+        json!({"key": key}),
+    ] {
+        assert_eq!(last(json!([other])), [true; 4], "{other}");
+    }
+    assert_eq!(last(json!([{"key": key, "operator": "Equal", "value": "Fenced"}])), [false; 4]);
+}

@@ -1,0 +1,53 @@
+//! Watches of policies, nodes and their health.
+
+use std::fmt::Debug;
+
+use futures::Stream;
+use k8s_openapi::api::core::v1::Node;
+use kube::core::{ApiResource, DynamicObject};
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, Resource, ResourceExt};
+use octavo_api::{HealthPolicy, NodeHealth};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::health::facts::{self, Change, Fact, Kind};
+use crate::shell::watches::forward;
+use crate::store::SeenNode;
+
+/// Changes that wait for a round.
+const CAPACITY: usize = 1024;
+
+/// Watches all kinds until `stop`. An object becomes facts at once and is dropped.
+pub(super) fn watch(client: &Client, stop: &CancellationToken) -> mpsc::Receiver<Change> {
+    let (sender, receiver) = mpsc::channel(CAPACITY);
+    // Read as they are: an object that this version cannot read stops no watch.
+    let policies: Api<DynamicObject> =
+        Api::all_with(client.clone(), &ApiResource::erase::<HealthPolicy>(&()));
+    let healths: Api<DynamicObject> =
+        Api::all_with(client.clone(), &ApiResource::erase::<NodeHealth>(&()));
+    let nodes: Api<SeenNode> = Api::all_with(client.clone(), &ApiResource::erase::<Node>(&()));
+    let all = watcher::Config::default;
+    start(Kind::Policy, watcher(policies, all()), facts::policy, &sender, stop);
+    start(Kind::Node, watcher(nodes, all()), facts::node, &sender, stop);
+    start(Kind::Health, watcher(healths, all()), facts::health, &sender, stop);
+    receiver
+}
+
+fn start<K: Resource + Debug + Send + 'static>(
+    kind: Kind,
+    events: impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static,
+    fact: impl Fn(&K) -> Fact + Send + 'static,
+    sender: &mpsc::Sender<Change>,
+    stop: &CancellationToken,
+) {
+    let change = move |event: Event<K>| match event {
+        Event::Init => Change::Begin(kind),
+        Event::InitDone => Change::End(kind),
+        Event::Apply(object) | Event::InitApply(object) => {
+            Change::Put(object.name_any(), fact(&object))
+        }
+        Event::Delete(object) => Change::Gone(kind, object.name_any()),
+    };
+    forward(kind, events, change, sender.clone(), stop);
+}

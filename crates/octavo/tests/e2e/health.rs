@@ -1,0 +1,203 @@
+//! The health of GPUs on a real API server: policies, permits, evictions. The test stands in for the agents of its nodes.
+
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use octavo_api::names::CONDITION_ACCEPTED;
+use octavo_api::{HealthPolicy, NodeHealth};
+use octavo_lab::UpOptions;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::testbed::{OCTAVO, Testbed, eventually};
+
+async fn lab() -> Testbed {
+    Testbed::up_with(|state| UpOptions {
+        nodes: Some("t4=1".parse().unwrap()),
+        controller: Some(true),
+        ..UpOptions::new(state, OCTAVO)
+    })
+    .await
+}
+
+fn parsed<K: DeserializeOwned>(object: &Value) -> K {
+    serde_json::from_value(object.clone()).unwrap()
+}
+
+fn policy(name: &str, spec: &Value) -> HealthPolicy {
+    parsed(&json!({
+        "apiVersion": "octavo.dev/v1alpha1", "kind": "HealthPolicy",
+        "metadata": {"name": name}, "spec": spec,
+    }))
+}
+
+/// What the API server says to a policy: its fields are not checked before.
+async fn refusal(client: &Client, spec: &Value) -> String {
+    let object = json!({
+        "apiVersion": "octavo.dev/v1alpha1", "kind": "HealthPolicy",
+        "metadata": {"name": "wrong"}, "spec": spec,
+    });
+    let request =
+        http::Request::post("/apis/octavo.dev/v1alpha1/healthpolicies?fieldValidation=Strict")
+            .header("content-type", "application/json")
+            .body(object.to_string().into_bytes())
+            .unwrap();
+    client.request::<Value>(request).await.unwrap_err().to_string()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn policies_are_refused_with_field_and_reason_or_accepted() {
+    let testbed = lab().await;
+    let selector = json!({"pool": "h100"});
+    for (field, spec) in [
+        ("spec.nodeSelector", json!({"nodeSelector": {}})),
+        ("spec.nodeSelector", json!({"mode": "Act"})),
+        (
+            "spec.budget.remediesPercent",
+            json!({"nodeSelector": selector, "budget": {"remediesPercent": -1}}),
+        ),
+        ("spec.remedies[0]", json!({"nodeSelector": selector, "remedies": ["prayer"]})),
+        (
+            "each must be harsher",
+            json!({"nodeSelector": selector, "remedies": ["reboot", "resetBus"]}),
+        ),
+        ("spec.mode", json!({"nodeSelector": selector, "mode": "Hope"})),
+        ("spec.xidClasses.31", json!({"nodeSelector": selector, "xidClasses": {"31": "deadly"}})),
+        ("spec.colour", json!({"nodeSelector": selector, "colour": "red"})),
+    ] {
+        let error = refusal(&testbed.client, &spec).await;
+        assert!(error.contains(field), "wanted {field}: {error}");
+    }
+    let policies: Api<HealthPolicy> = Api::all(testbed.client.clone());
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/health/policy.yaml");
+    let example: Value =
+        serde_saphyr::from_str(&std::fs::read_to_string(example).unwrap()).unwrap();
+    policies.create(&PostParams::default(), &parsed(&example)).await.unwrap();
+    // The schema has no list of XIDs that are not used.
+    let unused = json!({"nodeSelector": selector, "xidClasses": {"5": "reset"}});
+    policies.create(&PostParams::default(), &policy("unused", &unused)).await.unwrap();
+    let accepted = async |name: &str| {
+        eventually("the controller says whether it accepts", || async {
+            let status = policies.get(name).await.ok()?.status?;
+            let is_it = |it: &&octavo_api::Condition| it.type_ == CONDITION_ACCEPTED;
+            let found = status.conditions.iter().find(is_it)?;
+            Some((found.status.clone(), found.message.clone()))
+        })
+        .await
+    };
+    assert_eq!(accepted("h100").await.0, "True");
+    let (status, message) = accepted("unused").await;
+    assert_eq!(status, "False");
+    assert!(message.starts_with("xidClasses.5: "), "{message}");
+}
+
+/// A node without kubelet and agent, with a GPU that its agent reports as fenced.
+async fn sick_node(client: &Client, name: &str, occupied: bool) {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let node = json!({"metadata": {"name": name, "labels": {"pool": "sick"}}});
+    nodes.create(&PostParams::default(), &parsed(&node)).await.unwrap();
+    let healths: Api<NodeHealth> = Api::all(client.clone());
+    let health = json!({
+        "apiVersion": "octavo.dev/v1alpha1", "kind": "NodeHealth",
+        "metadata": {"name": name}, "spec": {},
+    });
+    healths.create(&PostParams::default(), &parsed(&health)).await.unwrap();
+    let record = json!({
+        "track": {
+            "state": {"fenced": {"reason": {"xid": 48}, "needs": "resetFunction"}},
+            "since": 1_000, "returned": null, "hasFailed": true, "relapses": 0, "isHeld": false,
+            "tried": "test", "retires": null, "attempt": 3,
+        },
+        "history": octavo_health_history(), "evictsSince": null,
+    });
+    let status = json!({"status": {"inService": 0, "total": 1, "devices": [{
+        "uuid": format!("GPU-{name}"), "name": "gpu-0", "state": "Fenced", "reason": "Xid",
+        "since": "1970-01-01T00:16:40Z", "needs": "resetFunction", "attempt": 3,
+        "resetsAlone": true, "occupied": occupied, "record": record,
+    }]}});
+    let patch = Patch::Merge(&status);
+    healths.patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// A history without events.
+fn octavo_health_history() -> Value {
+    json!({"asOf": 0, "blame": 0, "exposure": 0, "logOdds": 0, "unfaded": 0})
+}
+
+/// A pod on a node with its GPU.
+async fn pod_with_gpu(client: &Client, node: &str) {
+    let claims: Api<ResourceClaim> = Api::namespaced(client.clone(), "default");
+    let request = json!({"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}});
+    let claim = json!({"metadata": {"name": "gpu"}, "spec": {"devices": {"requests": [request]}}});
+    claims.create(&PostParams::default(), &parsed(&claim)).await.unwrap();
+    let result =
+        json!({"request": "gpu", "driver": "gpu.nvidia.com", "pool": node, "device": "gpu-0"});
+    let status = json!({"status": {"allocation": {"devices": {"results": [result]}}}});
+    let patch = Patch::Merge(&status);
+    claims.patch_status("gpu", &PatchParams::default(), &patch).await.unwrap();
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+    for (name, has_gpu) in [("sick", true), ("well", false)] {
+        let mut pod = json!({
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"nodeName": node, "containers": [{"name": "main", "image": "octavo.dev/test"}]},
+        });
+        if has_gpu {
+            pod["spec"]["resourceClaims"] = json!([{"name": "gpu", "resourceClaimName": "gpu"}]);
+        }
+        pods.create(&PostParams::default(), &parsed(&pod)).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fenced_gpu_is_allowed_its_reset_and_loses_its_pod_within_the_budget() {
+    let testbed = lab().await;
+    let client = &testbed.client;
+    let spec = json!({"nodeSelector": {"pool": "sick"}, "mode": "Act", "evict": true,
+        "breaker": {"nodes": 100}});
+    sick_node(client, "idle-0", false).await;
+    sick_node(client, "idle-1", false).await;
+    sick_node(client, "sick-0", true).await;
+    pod_with_gpu(client, "sick-0").await;
+    let policies: Api<HealthPolicy> = Api::all(client.clone());
+    policies.create(&PostParams::default(), &policy("sick", &spec)).await.unwrap();
+
+    let healths: Api<NodeHealth> = Api::all(client.clone());
+    let orders = async |node: &str| {
+        let health = healths.get(node).await.ok()?;
+        health.spec.devices.into_iter().next()
+    };
+    let permit =
+        eventually("a reset is allowed", || async { orders("idle-0").await?.permit }).await;
+    assert_eq!(serde_json::to_value(permit.remedy).unwrap(), "resetFunction");
+    assert_eq!(permit.after_attempt, 3);
+    eventually("an eviction is ordered", || async { orders("sick-0").await?.evicts_since }).await;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+    eventually("the pod leaves", || async {
+        let pod = pods.get_opt("sick").await.ok()?;
+        pod.is_none_or(|pod| pod.metadata.deletion_timestamp.is_some()).then_some(())
+    })
+    .await;
+    let well = pods.get("well").await.unwrap();
+    assert!(well.metadata.deletion_timestamp.is_none(), "it has no sick GPU");
+    let events: Api<Event> = Api::namespaced(client.clone(), "default");
+    eventually("an event says why", || async {
+        let found = events.list(&ListParams::default()).await.ok()?;
+        let is_it = |event: &Event| event.reason.as_deref() == Some("GpuOutOfService");
+        found.items.iter().any(is_it).then_some(())
+    })
+    .await;
+    let other = orders("idle-1").await;
+    assert!(other.is_none_or(|orders| orders.permit.is_none()), "one of three nodes at once");
+
+    // What the agent did counts: its next attempt ends the permit.
+    let status = json!([{"op": "replace", "path": "/status/devices/0/record/track/attempt", "value": 4},
+        {"op": "replace", "path": "/status/devices/0/record/track/state", "value": "healthy"}]);
+    let patch: Patch<()> = Patch::Json(parsed(&status));
+    healths.patch_status("idle-0", &PatchParams::default(), &patch).await.unwrap();
+    eventually("the other node has its turn", || async { orders("idle-1").await?.permit }).await;
+    eventually("the permit is gone", || async {
+        orders("idle-0").await.is_none_or(|orders| orders.permit.is_none()).then_some(())
+    })
+    .await;
+}
