@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use octavo_api::names::{NODE_MODE_METRIC, NODE_PROBLEMS_METRIC};
+use octavo_api::node_health::{DeviceHealth, STATES};
 use octavo_enforcement::metrics::EnforcementMetrics;
 use octavo_gpu::Inventory;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -134,6 +135,7 @@ pub(crate) struct Metrics {
     prepare_errors: Family<ErrorLabels, Counter>,
     unprepare_errors: Family<ErrorLabels, Counter>,
     gpus: Family<GpuLabels, Gauge>,
+    health: Family<GpuLabels, Gauge>,
     xids: Family<XidLabels, Counter>,
     driver_failures: Family<NodeLabels, Counter>,
     registered: Family<DriverLabels, Gauge>,
@@ -171,6 +173,7 @@ impl Metrics {
             prepare_errors: Family::default(),
             unprepare_errors: Family::default(),
             gpus: Family::default(),
+            health: Family::default(),
             xids: Family::default(),
             driver_failures: Family::default(),
             registered: Family::default(),
@@ -217,6 +220,11 @@ impl Metrics {
             metrics.unprepare_errors.clone(),
         );
         registry.register("octavo_agent_gpus", "GPUs reported by the driver", metrics.gpus.clone());
+        registry.register(
+            "octavo_agent_gpu_health",
+            "GPUs by their state of health, such as Healthy, Watch or Fenced",
+            metrics.health.clone(),
+        );
         registry.register(
             "octavo_agent_xid_events",
             "XIDs reported by the driver",
@@ -319,6 +327,15 @@ impl Metrics {
         let labels = |state| GpuLabels { node: node.to_owned(), state };
         self.gpus.get_or_create(&labels("readable")).set(count(inventory.gpus.len()));
         self.gpus.get_or_create(&labels("unreadable")).set(count(inventory.unreadable.len()));
+    }
+
+    /// Sets how many GPUs of a node are in each state of health.
+    pub(crate) fn health(&self, node: &str, devices: &[DeviceHealth]) {
+        for state in STATES {
+            let found = devices.iter().filter(|device| device.state == state).count();
+            let labels = GpuLabels { node: node.to_owned(), state };
+            self.health.get_or_create(&labels).set(count(found));
+        }
     }
 
     /// Counts an XID.

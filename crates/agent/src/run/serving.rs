@@ -242,6 +242,7 @@ impl NodeAgent {
                 tokio::select! {
                     Ok(()) = snapshots.changed() => {
                         let new = snapshots.borrow_and_update().clone();
+                        metrics.health(&node, &new.devices);
                         pool::record_health(&node, &events, &old, &new).await;
                         old = new;
                     }

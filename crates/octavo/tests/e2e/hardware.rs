@@ -42,12 +42,12 @@ async fn a_fence_outlives_the_agent_and_ends_after_a_reset() {
             Some((taint.key, taint.value.unwrap_or_default(), taint.effect))
         }
     };
-    let wait = |gpu: &'static str, key: &'static str, effect: &'static str| {
-        let taint = &taint;
-        eventually(&format!("{gpu} has {key}, {effect}"), move || async move {
+    let wait = async |gpu: &'static str, key: &str, effect: &str| {
+        eventually(&format!("{gpu} has {key}, {effect}"), || async {
             let found = taint(gpu).await?;
             (found.0 == key && found.2 == effect).then_some(())
         })
+        .await;
     };
     let set = |gpu: &str, arguments: &[&str]| {
         let command = [&["lab", "gpu", "dgx-h100-0", gpu, "set"], arguments].concat();

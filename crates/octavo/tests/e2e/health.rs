@@ -201,3 +201,72 @@ async fn a_fenced_gpu_is_allowed_its_reset_and_loses_its_pod_within_the_budget()
     })
     .await;
 }
+
+/// A node whose GPUs fail: its agent fences alone, the controller permits, the agent resets and tests.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gpu_that_fails_is_reset_once_idle_and_returns_tested_and_a_person_goes_first() {
+    const NODE: &str = "dgx-h100-0";
+    let testbed = Testbed::up_with(|state| UpOptions {
+        nodes: Some("dgx-h100=1".parse().unwrap()),
+        controller: Some(true),
+        ..UpOptions::new(state, OCTAVO)
+    })
+    .await;
+    let client = &testbed.client;
+    let healths: Api<NodeHealth> = Api::all(client.clone());
+    let device = async |index: usize| {
+        let status = healths.get(NODE).await.ok()?.status?;
+        status.devices.into_iter().nth(index)
+    };
+    let state = async |index: usize, wanted: &str| {
+        eventually(&format!("GPU {index} is {wanted}"), || async {
+            device(index).await.filter(|device| device.state == wanted)
+        })
+        .await
+    };
+    state(7, "Healthy").await;
+    let owners = healths.get(NODE).await.unwrap().metadata.owner_references.unwrap();
+    assert_eq!((owners[0].kind.as_str(), owners[0].name.as_str()), ("Node", NODE));
+
+    // Without a policy a GPU is fenced, and waits for a person.
+    testbed.octavo_ok(&["lab", "gpu", NODE, "3", "fail", "--xid", "48"]);
+    let fenced = state(3, "Fenced").await;
+    assert_eq!(fenced.waits.as_deref(), Some("RemedyByPerson"), "{fenced:?}");
+    assert!(fenced.message.is_some_and(|message| message.contains("XID 48")));
+
+    let policies: Api<HealthPolicy> = Api::all(client.clone());
+    let spec = json!({"nodeSelector": {"kubernetes.io/hostname": NODE}, "mode": "Act"});
+    policies.create(&PostParams::default(), &policy("act", &spec)).await.unwrap();
+    let back = state(3, "Probation").await;
+    assert_eq!((back.attempt, back.needs), (1, None), "one reset, with its test");
+    let policy = healths.get(NODE).await.unwrap().status.unwrap().policy.unwrap();
+    assert_eq!(policy.name, "act");
+
+    // A reset that mends nothing is followed by a harsher one, and so on until no remedy is left.
+    let in_vain = ["lab", "gpu", NODE, "5", "set", "--reset-in-vain", "true"];
+    testbed.octavo_ok(&in_vain);
+    testbed.octavo_ok(&["lab", "gpu", NODE, "5", "fail", "--xid", "48"]);
+    eventually("GPU 5 has had both resets", || async {
+        let device = device(5).await?;
+        (device.attempt >= 2 && device.reason.as_deref() == Some("TestFailed")).then_some(())
+    })
+    .await;
+
+    // A person's word: the controller leaves the GPU alone.
+    let word = async |word: &str, number: i64, uuid: &str| {
+        let order = json!({"word": word, "number": number});
+        let patch = json!({
+            "apiVersion": "octavo.dev/v1alpha1", "kind": "NodeHealth",
+            "metadata": {"name": NODE},
+            "spec": {"devices": [{"uuid": uuid, "order": order}]},
+        });
+        let params = PatchParams::apply("person").force();
+        healths.patch(NODE, &params, &Patch::Apply(&patch)).await.unwrap();
+    };
+    let uuid = device(1).await.unwrap().uuid;
+    word("Fence", 1, &uuid).await;
+    let held = state(1, "Fenced").await;
+    assert_eq!((held.reason.as_deref(), held.order), (Some("Operator"), 1));
+    word("Release", 2, &uuid).await;
+    state(1, "Probation").await;
+}
