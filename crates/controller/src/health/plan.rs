@@ -126,6 +126,10 @@ fn evictions<'a>(decided: &'a Decided<'a>) -> impl Iterator<Item = Eviction> + '
     decided.decisions.evictions.iter().filter_map(|id| {
         let member = decided.members.get(*id)?;
         let record = member.device.record.as_ref().ok()?;
+        let is_ordered = member.orders.is_some_and(|orders| orders.evicts_since.is_some());
+        if !is_ordered && !member.is_node_readable() {
+            return None;
+        }
         let since = decided.domain.devices.get(id)?.evicts_since?;
         let reason = record.track.state.reason();
         Some(Eviction {

@@ -401,7 +401,7 @@ pub(super) fn foreign_crds_facts() -> Vec<Fact> {
     vec![
         fact(DOMAINS, "", Value::Null),
         fact(CLIQUES, "", Value::Null),
-        fact("CustomResourceDefinition", "/metadata/name", json!("placementpolicies.octavo.dev")),
+        fact("CustomResourceDefinition", "/metadata/name", json!("healthpolicies.octavo.dev")),
         fact(CHANNEL_CLASS, "/kind", json!("DeviceClass")),
         fact("Deployment/octavo-controller", "/spec/replicas", json!(1)),
         fact("PodDisruptionBudget/octavo-controller", "", Value::Null),

@@ -191,9 +191,13 @@ pub(super) fn decide<'a>(
 }
 
 impl Member<'_> {
+    /// Whether all records of its node can be read. If not, nothing new begins there.
+    pub(super) fn is_node_readable(&self) -> bool {
+        self.health.devices.iter().all(|device| device.record.is_ok())
+    }
+
     /// What the device is by its record at a time. A record that cannot be read stops the remedies of its node, and ends nothing.
     fn track(&self, policy: &Policy, now: u64) -> Track {
-        let is_readable = self.health.devices.iter().all(|device| device.record.is_ok());
         let orders = self.orders;
         let track = if let Ok(record) = &self.device.record {
             step(&record.track, &policy.rules, Event::Time, now)
@@ -208,7 +212,7 @@ impl Member<'_> {
             };
             Track { state, since: now, ..Track::default() }
         };
-        Track { is_held: track.is_held || !is_readable, ..track }
+        Track { is_held: track.is_held || !self.is_node_readable(), ..track }
     }
 }
 

@@ -30,6 +30,9 @@ fn no_device_of_a_node_with_such_a_record_gets_a_permit_or_an_eviction() {
     let plan = bench.round();
     assert_eq!(bench.permits(), ["n01/gpu-0 reset-function"]);
     assert_eq!(plan.evictions, []);
+    bench.device(0, 1).is_occupied = true;
+    assert_eq!(bench.round().evictions, [], "it could not be written down");
+    bench.device(0, 1).is_occupied = false;
     bench.device(0, 0).record = Ok(Record::default());
     bench.report(1, 0, State::Probation, 0);
     bench.round();
