@@ -12,6 +12,7 @@ use octavo_api::health_policy::{HealthPolicySpec, HealthPolicyStatus};
 use octavo_api::node_health::{DeviceHealth, DeviceOrders, Permit};
 use octavo_health::decide::Device as Record;
 use octavo_health::policy::Policy;
+use octavo_health::state::State;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -282,10 +283,12 @@ pub fn health(object: &DynamicObject) -> Fact {
 
 fn device(value: &Value) -> Option<DeviceFacts> {
     let text = |name: &str| value.get(name)?.as_str().map(str::to_owned);
-    let record = value.get("record").cloned().ok_or_else(|| "there is none".to_owned());
-    let record = record.and_then(|record| {
-        serde_json::from_value::<Record>(record).map_err(|error| error.to_string())
-    });
+    let record = match value.get("record") {
+        Some(record) => Record::deserialize(record).map_err(|error| error.to_string()),
+        // Of a device that always was well there is nothing to remember.
+        None if text("state").as_deref() == Some(State::Healthy.name()) => Ok(Record::default()),
+        None => Err("there is none".to_owned()),
+    };
     let read = DeviceHealth::deserialize(value);
     let problem = read.as_ref().err().map(ToString::to_string);
     let read = read.unwrap_or_default();

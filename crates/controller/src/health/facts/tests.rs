@@ -39,9 +39,13 @@ fn a_device_that_cannot_be_read_is_no_obstacle_to_the_others() {
     assert!(problem.contains("unknown field `colour`"), "{problem}");
     let problem = found[2].record.as_ref().unwrap_err();
     assert!(problem.contains("west"), "{problem}");
-    let without = health_of(&json!({"status": {"devices": [{"uuid": "GPU-1", "name": "gpu-0",
-        "state": "Healthy", "since": "2028-01-01T00:00:00Z"}]}}));
-    assert_eq!(without.devices[0].record, Err("there is none".to_owned()));
+    let without = |state: &str| {
+        let device = json!({"uuid": "GPU-1", "name": "gpu-0", "state": state,
+            "since": "2028-01-01T00:00:00Z"});
+        health_of(&json!({"status": {"devices": [device]}})).devices.remove(0).record
+    };
+    assert_eq!(without("Fenced"), Err("there is none".to_owned()));
+    assert_eq!(without("Healthy"), Ok(Record::default()), "there is nothing to remember");
 }
 
 #[test]
