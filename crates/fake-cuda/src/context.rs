@@ -367,10 +367,15 @@ fn or_current(context: Handle) -> Result<Handle, Code> {
     if context == 0 { current() } else { Ok(context) }
 }
 
+/// The device of a context.
+pub(crate) fn device_of_handle(handle: Handle) -> Result<&'static Device, Code> {
+    let device = CONTEXTS.with(handle, |context| Ok(context.device));
+    device_of(device.map_err(|_| Code::INVALID_CONTEXT)?)
+}
+
 /// Waits for all work of a context.
 pub(crate) fn synchronize(handle: Handle) -> CallResult {
-    let device = CONTEXTS.with(handle, |context| Ok(context.device));
-    let device = device_of(device.map_err(|_| Code::INVALID_CONTEXT)?)?;
+    let device = device_of_handle(handle)?;
     stream::refuse_captures(handle)?;
     device.wait(device.process_handle()?.submitted())?;
     stream::wait_for_callbacks_of(handle);

@@ -76,7 +76,7 @@ const LISTS: [&[Export]; 33] = [
 
 /// Functions that are newer than their version number tells: otherwise 1 is as old as CUDA, and 2
 /// as CUDA 3.2.
-const SINCE: [(&str, i32); 94] = [
+const SINCE: [(&str, i32); 96] = [
     ("cuArrayGetMemoryRequirements", 11060),
     ("cuCheckpointProcessCheckpoint", 12080),
     ("cuCheckpointProcessGetRestoreThreadId", 12080),
@@ -89,6 +89,7 @@ const SINCE: [(&str, i32); 94] = [
     ("cuCtxFromGreenCtx", 12040),
     ("cuCtxGetDevResource", 12040),
     ("cuCtxGetDevice_v2", 13000),
+    ("cuCtxRecordEvent", 12050),
     ("cuCtxSynchronize_v2", 13000),
     ("cuDevResourceGenerateDesc", 12040),
     ("cuDevSmResourceSplitByCount", 12040),
@@ -143,6 +144,7 @@ const SINCE: [(&str, i32); 94] = [
     ("cuMemCreate", 10020),
     ("cuMemFreeAsync", 11020),
     ("cuMemGetDefaultMemPool", 13000),
+    ("cuMemGetHandleForAddressRange", 11070),
     ("cuMemGetMemPool", 13000),
     ("cuMemHostRegister_v2", 6050),
     ("cuMemPoolCreate", 11020),

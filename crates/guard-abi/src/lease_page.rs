@@ -56,11 +56,12 @@ pub struct LeasePage {
     pub needed_bytes: AtomicU64,
     /// The last [`LeasePage::move_asked`] that the guard has ended.
     pub move_done: AtomicU32,
-    /// How it ended: 0, a code of the driver (`CUresult`), [`MOVE_BUSY`] or [`MOVE_NO_MEMORY`].
+    /// How it ended: 0, a code of the driver (`CUresult`), or one of the values from [`MOVE_BUSY`] on.
     pub move_status: AtomicU32,
     /// Whether the guard moves memory when it is asked to: [`CAN_MOVE`], [`CANNOT_MOVE`], or 0 if it does not say.
     pub can_move: AtomicU32,
-    _guard_word: AtomicU32,
+    /// Grows with each piece of memory that the guard has copied, so that the agent sees that a move goes on.
+    pub move_progress: AtomicU32,
     /// Bytes on the GPU that the guard can move.
     pub movable_bytes: AtomicU64,
     /// Bytes on the host.
@@ -90,6 +91,9 @@ pub const MOVE_BUSY: u32 = u32::MAX;
 
 /// The process got no memory of the host. What had been moved is back, as far as the GPU had room.
 pub const MOVE_NO_MEMORY: u32 = u32::MAX - 1;
+
+/// The process has a context whose handle the guard does not know, so it cannot wait for its work. Nothing was moved.
+pub const MOVE_UNKNOWN_CONTEXT: u32 = u32::MAX - 2;
 
 /// The marks of one stream.
 #[derive(Debug, Default)]
@@ -209,7 +213,7 @@ mod tests {
             move_done: AtomicU32::new(0),
             move_status: AtomicU32::new(0),
             can_move: AtomicU32::new(0),
-            _guard_word: AtomicU32::new(0),
+            move_progress: AtomicU32::new(0),
             movable_bytes: AtomicU64::new(0),
             moved_bytes: AtomicU64::new(0),
             _guard: Default::default(),

@@ -15,6 +15,8 @@ impl Status {
     pub(crate) const NO_DEVICE: Self = Self(100);
     pub(crate) const INVALID_DEVICE: Self = Self(101);
     pub(crate) const NOT_FOUND: Self = Self(500);
+    /// Work has not ended yet.
+    pub(crate) const NOT_READY: Self = Self(600);
     pub(crate) const ALREADY_REGISTERED: Self = Self(712);
     pub(crate) const NOT_PERMITTED: Self = Self(800);
     pub(crate) const NOT_SUPPORTED: Self = Self(801);

@@ -5,7 +5,9 @@
 //!
 //! ```text
 //! calls     threads in functions of the driver: none is there while memory moves, or is away
+//! span      reserved addresses, and physical memory that is mapped there
 //! memory    one allocation: made and freed, moved out and back
+//! work      the end of work on the GPU, before memory moves
 //! moves     all allocations of a share, as the agent asks by the lease page
 //! shown     how much of it there is, for the agent
 //! ```
@@ -27,6 +29,8 @@ mod calls;
 mod memory;
 mod moves;
 mod shown;
+mod span;
+mod work;
 
 use calls::Calls;
 

@@ -21,6 +21,9 @@ use rustix::net::{
 };
 use rustix::thread::futex;
 
+/// Name of the memory file of a page, as the maps of a process show it (proc(5)).
+pub const NAME: &str = "octavo-lease";
+
 /// A lease page, mapped until it is dropped.
 pub struct SharedPage {
     start: NonNull<LeasePage>,
@@ -36,7 +39,7 @@ unsafe impl Sync for SharedPage {}
 impl SharedPage {
     /// Creates a page without a lease. Also returns the agent's end of the doorbell, and what a process needs to use both.
     pub fn create() -> io::Result<(Self, OwnedFd, Offer)> {
-        let file = memfd_create("octavo-lease", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let file = memfd_create(NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, SIZE as u64)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;

@@ -5,8 +5,8 @@ use octavo_fake_gpu::RemoteProcess;
 use crate::code::{CallResult, Code};
 use crate::context::{self, device_of};
 use crate::device::Device;
-use crate::execution::capture;
 use crate::execution::stream::{self, Default, STREAMS};
+use crate::execution::{callbacks, capture};
 use crate::library;
 use crate::memory::ipc::IpcHandle;
 use crate::memory::pool;
@@ -20,6 +20,8 @@ pub(crate) struct Event {
     /// The process whose event it is, if it was opened by handle.
     owner: Option<RemoteProcess>,
     recorded: Option<Recorded>,
+    /// Callbacks before it, by stream, if it was recorded after all work of a context.
+    callbacks: Vec<(Handle, u64)>,
     /// The graph into which it was captured last, and the nodes before it.
     captured: Option<(Handle, Vec<Handle>)>,
 }
@@ -44,13 +46,19 @@ const INTERPROCESS: u32 = 4;
 /// First word of an event's handle.
 const MAGIC: u64 = u64::from_le_bytes(*b"OCTEVENT");
 
+impl Event {
+    fn new(flags: u32, device: usize, owner: Option<RemoteProcess>) -> Self {
+        Self { flags, device, owner, recorded: None, callbacks: Vec::new(), captured: None }
+    }
+}
+
 /// Creates an event in the current context.
 pub(crate) fn create(flags: u32) -> Result<Handle, Code> {
     let device = context::here()?.ordinal;
     if flags & INTERPROCESS != 0 && flags & NO_TIMING == 0 {
         return Err(Code::INVALID_VALUE);
     }
-    EVENTS.insert(Event { flags, device, owner: None, recorded: None, captured: None })
+    EVENTS.insert(Event::new(flags, device, None))
 }
 
 /// The handle of an event for other processes.
@@ -83,7 +91,7 @@ pub(crate) fn open(handle: &IpcHandle) -> Result<Handle, Code> {
     device.process_handle()?.submitted_by(owner).ok_or(Code::INVALID_VALUE)?;
     let flags = INTERPROCESS | NO_TIMING;
     let (device, owner) = (device.ordinal, Some(owner));
-    EVENTS.insert(Event { flags, device, owner, recorded: None, captured: None })
+    EVENTS.insert(Event::new(flags, device, owner))
 }
 
 /// The device and the process of an event that was opened by handle and is not recorded here.
@@ -116,6 +124,20 @@ pub(crate) fn record(event: Handle, argument: Handle, default: Default) -> CallR
     })?;
     EVENTS.with(event, |event| {
         (event.captured, event.recorded) = (graph, recorded);
+        event.callbacks.clear();
+        Ok(())
+    })
+}
+
+/// Records an event after all work of a context.
+pub(crate) fn record_all(event: Handle, context: Handle) -> CallResult {
+    let device = context::device_of_handle(context)?;
+    stream::refuse_captures(context)?;
+    let mark = device.process_handle()?.submitted();
+    let callbacks = stream::callbacks_of(context);
+    EVENTS.with(event, |event| {
+        event.recorded = Some(Recorded { device: device.ordinal, mark, at: None });
+        (event.captured, event.callbacks) = (None, callbacks);
         Ok(())
     })
 }
@@ -152,6 +174,9 @@ pub(crate) fn synchronize(event: Handle) -> CallResult {
     let Some(recorded) = recorded(event)? else { return Ok(()) };
     let device = device_of(recorded.device)?;
     device.wait(recorded.mark)?;
+    for (stream, count) in EVENTS.with(event, |event| Ok(event.callbacks.clone()))? {
+        callbacks::wait(stream, count);
+    }
     pool::synchronized(device);
     context::check_fault("cuEventSynchronize")
 }
@@ -166,7 +191,9 @@ pub(crate) fn query(event: Handle) -> CallResult {
     }
     let Some(recorded) = recorded(event)? else { return Ok(()) };
     let poll_done = device_of(recorded.device)?.process_handle()?.poll_done(recorded.mark);
-    if poll_done { Ok(()) } else { Err(Code::NOT_READY) }
+    let mut before = EVENTS.with(event, |event| Ok(event.callbacks.clone()))?.into_iter();
+    let is_done = poll_done && before.all(|(stream, count)| callbacks::are_done(stream, count));
+    if is_done { Ok(()) } else { Err(Code::NOT_READY) }
 }
 
 /// Milliseconds between two events.

@@ -161,15 +161,19 @@ pub(crate) fn refuse_captures(context: Handle) -> CallResult {
     })
 }
 
+/// The callbacks of a context's streams so far: streams, and their numbers.
+pub(crate) fn callbacks_of(context: Handle) -> Vec<(Handle, u64)> {
+    if !callbacks::has_callbacks() {
+        return Vec::new();
+    }
+    let count = |handle| STREAMS.with(handle, |stream| Ok((handle, stream.callbacks))).ok();
+    of_context(context).into_iter().filter_map(count).collect()
+}
+
 /// Waits for all callbacks of a context's streams.
 pub(crate) fn wait_for_callbacks_of(context: Handle) {
-    if !callbacks::has_callbacks() {
-        return;
-    }
-    for handle in of_context(context) {
-        if let Ok(count) = STREAMS.with(handle, |stream| Ok(stream.callbacks)) {
-            callbacks::wait(handle, count);
-        }
+    for (handle, count) in callbacks_of(context) {
+        callbacks::wait(handle, count);
     }
 }
 

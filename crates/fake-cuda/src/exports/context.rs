@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint};
 use crate::attributes::THREADS_PER_MULTIPROCESSOR;
 use crate::code::{CallResult, Code};
 use crate::context::{self, CONTEXTS, DEFAULT_LIMITS, device_of};
-use crate::execution::stream;
+use crate::execution::{event, stream};
 use crate::library::{device, driver};
 use crate::pointers::Out;
 use crate::table::Handle;
@@ -73,6 +73,10 @@ calls! { CALLS = call;
     fn cuCtxSynchronize() { context::synchronize(context::current()?) }
 
     fn cuCtxSynchronize_v2(handle: Handle) { context::synchronize(or_current(handle)?) }
+
+    fn cuCtxRecordEvent(handle: Handle, recorded: Handle) {
+        event::record_all(recorded, or_current(handle)?)
+    }
 
     fn cuCtxGetDevice_v2(ordinal: Out<c_int>, handle: Handle) {
         let device = CONTEXTS.with(or_current(handle)?, |context| Ok(context.device))?;

@@ -13,10 +13,14 @@ use crate::execution::stream;
 use crate::library::device;
 use crate::memory::arena::GRANULE;
 use crate::memory::fabric::HandleBytes;
+use crate::memory::heap;
 use crate::memory::mappings;
 use crate::memory::vmm;
 use crate::pointers::{In, Out};
 use crate::table::Handle;
+
+/// `CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD`.
+const DMA_BUF: c_uint = 1;
 
 calls! { CALLS = call;
     fn cuMemAddressReserve(
@@ -101,6 +105,24 @@ calls! { CALLS = call;
             }
             _ => Err(Code::NOT_SUPPORTED),
         }
+    }
+
+    /// The descriptor is one of an empty file: no device takes it.
+    fn cuMemGetHandleForAddressRange(
+        handle: Out<c_int>,
+        address: u64,
+        size: u64,
+        kind: c_uint,
+        _flags: c_ulonglong,
+    ) {
+        handle.check()?;
+        let range = heap::find(address).filter(|range| range.device.is_some());
+        let range = range.ok_or(Code::INVALID_VALUE)?;
+        if kind != DMA_BUF || address + size > range.start + range.size {
+            return Err(Code::INVALID_VALUE);
+        }
+        let file = File::open("/dev/null").map_err(|_| Code::OPERATING_SYSTEM)?;
+        handle.put(file.into_raw_fd())
     }
 
     /// The caller keeps a descriptor.

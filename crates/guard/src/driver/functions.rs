@@ -114,6 +114,14 @@ functions! {
     fn cuCtxPopCurrent_v2(context: Out<Opaque>);
     /// Waits for all work of the current context.
     fn cuCtxSynchronize();
+    /// Records an event after all work of a context, since CUDA 12.5.
+    fn cuCtxRecordEvent(context: Opaque, event: Opaque);
+    /// Creates an event in the current context.
+    fn cuEventCreate(event: Out<Opaque>, flags: u32);
+    /// Asks whether what an event was recorded after has ended.
+    fn cuEventQuery(event: Opaque);
+    /// Destroys an event.
+    fn cuEventDestroy_v2(event: Opaque);
     /// Reserves addresses.
     fn cuMemAddressReserve(address: Out<Pointer>, bytes: usize, alignment: usize, wanted: Pointer, flags: u64);
     /// Gives addresses back.

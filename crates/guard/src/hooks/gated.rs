@@ -2,6 +2,9 @@
 //! add to what a stream does; the driver may refuse them, or not return, while the memory is away.
 //!
 //! No argument is read. Each is a number or a pointer, so it is passed on as a word, whatever its type in C.
+//!
+//! Calls that only write addresses down are not here: parameters of kernel nodes that are added, tensor maps, and nodes whose memory
+//! or events are not plain memory (child graphs, frees, host functions, events, semaphores). Surfaces are of arrays, which stay on the GPU.
 
 use crate::cuda::{Opaque, Status};
 use crate::leases::wait_while_suspended;
@@ -108,6 +111,32 @@ gated! {
     cuLibraryGetManaged(address, bytes, library, name);
     cuKernelGetFunction(function_out, kernel);
     cuFuncLoad(function);
+
+    // Nodes of graphs, and textures, by the addresses of memory: the driver looks them up.
+    cuGraphAddMemcpyNode(node_out, graph, after, count, copy, context);
+    cuGraphAddMemsetNode(node_out, graph, after, count, memset, context);
+    cuGraphAddBatchMemOpNode(node_out, graph, after, count, list);
+    cuGraphAddNode(node_out, graph, after, count, parameters);
+    cuGraphAddNode_v2(node_out, graph, after, edges, count, parameters);
+    cuGraphMemcpyNodeSetParams(node, copy);
+    cuGraphMemsetNodeSetParams(node, memset);
+    cuGraphBatchMemOpNodeSetParams(node, list);
+    cuGraphNodeSetParams(node, parameters);
+    cuTexObjectCreate(texture_out, resource, texture, view);
+    cuTexRefSetAddress(offset_out, texture, address, bytes);
+    cuTexRefSetAddress_v2(offset_out, texture, address, bytes);
+    cuTexRefSetAddress2D(texture, description, address, pitch);
+    cuTexRefSetAddress2D_v2(texture, description, address, pitch);
+    cuTexRefSetAddress2D_v3(texture, description, address, pitch);
+
+    // Changes of graphs that may lie on the GPU already. Programs begin with them what they launch then.
+    cuGraphExecKernelNodeSetParams(exec, node, kernel);
+    cuGraphExecKernelNodeSetParams_v2(exec, node, kernel);
+    cuGraphExecMemcpyNodeSetParams(exec, node, copy, context);
+    cuGraphExecMemsetNodeSetParams(exec, node, memset, context);
+    cuGraphExecBatchMemOpNodeSetParams(exec, node, list);
+    cuGraphExecChildGraphNodeSetParams(exec, node, child);
+    cuGraphExecNodeSetParams(exec, node, parameters);
 
     // Memory of the host that the GPU uses.
     cuMemAllocHost(place, bytes);

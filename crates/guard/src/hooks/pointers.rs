@@ -1,8 +1,11 @@
-//! What programs ask about addresses. Memory that the guard can move looks as plain memory does, also while it is on the host.
+//! What programs ask about addresses, and set there. Memory that the guard can move looks as plain memory does, also while it is on
+//! the host.
 
-use crate::cuda::{Pointer, Status};
+use crate::cuda::{Opaque, Pointer, Status};
+use crate::leases::wait_while_suspended;
 use crate::movable::{self, Range};
 use crate::platform::ffi::{In, Out};
+use crate::unmovable::note_shared;
 
 hooks! {
     CUDA, Status;
@@ -50,6 +53,31 @@ hooks! {
             }
         }
         status
+    }
+
+    /// Sets an attribute of an address.
+    fn cuPointerSetAttribute(value: Opaque, attribute: u32, pointer: Pointer) -> Status {
+        wait_while_suspended();
+        real::cuPointerSetAttribute(value, attribute, pointer)
+    }
+
+    /// Lets GPUs use mapped memory. Plain memory is not mapped.
+    fn cuMemSetAccess(start: Pointer, bytes: usize, access: Opaque, count: usize) -> Status {
+        if movable::find(start).is_some() {
+            return Status::INVALID_VALUE;
+        }
+        wait_while_suspended();
+        real::cuMemSetAccess(start, bytes, access, count)
+    }
+
+    /// Exports memory as a file descriptor of DMA-BUF, through which devices use it. They would go on using what was moved.
+    fn cuMemGetHandleForAddressRange(
+        handle: Opaque, start: Pointer, bytes: usize, kind: u32, flags: u64,
+    ) -> Status {
+        if movable::find(start).is_some() {
+            return Status::NOT_SUPPORTED;
+        }
+        note_shared(real::cuMemGetHandleForAddressRange(handle, start, bytes, kind, flags))
     }
 }
 

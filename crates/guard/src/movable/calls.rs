@@ -9,17 +9,18 @@ use crate::platform::sys::futex::{self, WaitScope};
 use crate::platform::sys::task;
 use crate::process::{self, Process};
 
-/// All memory is on the GPU.
-const HERE: u32 = 0;
+/// Calls go on: all memory is on the GPU.
+const OPEN: u32 = 0;
 /// Memory is about to move: calls and work are awaited.
 const CLOSING: u32 = 1;
-/// Memory moves, or is on the host.
-const AWAY: u32 = 2;
+/// No call goes on: memory moves, or is on the host.
+const CLOSED: u32 = 2;
 
-/// How long calls may take to end before memory moves, in milliseconds.
-const END_MS: u64 = 5_000;
+/// How long calls, and then work, may take to end before memory moves, in milliseconds.
+pub(super) const END_MS: u64 = 5_000;
 
-/// How long a thread waits for memory that is about to move, in milliseconds. Work of the GPU may wait for a call of this thread.
+/// How long a thread waits for memory that is about to move, in milliseconds. Work of the GPU may wait for a call of this thread, and
+/// a driver that has no events of contexts does not say so.
 const GIVE_UP_MS: u64 = 10_000;
 
 /// Longest sleep of a waiting thread, in milliseconds.
@@ -47,7 +48,7 @@ pub(super) fn are_counted() -> bool {
 pub(super) struct Calls {
     entered: AtomicU32,
     /// One of the values above.
-    place: AtomicU32,
+    phase: AtomicU32,
 }
 
 /// A thread in a function of the driver, until drop.
@@ -74,35 +75,36 @@ fn enter_counted() -> Option<Entered> {
     loop {
         calls.entered.fetch_add(1, Ordering::SeqCst);
         let entered = Entered(calls);
-        let place = calls.place.load(Ordering::SeqCst);
-        if place == HERE {
+        let phase = calls.phase.load(Ordering::SeqCst);
+        if phase == OPEN {
             return Some(entered);
         }
         drop(entered);
         let began = *since.get_or_insert_with(task::milliseconds);
-        calls.wait(process, place, began);
+        calls.wait(process, phase, began);
     }
 }
 
 impl Calls {
-    fn wait(&self, process: &Process, place: u32, since: u64) {
-        // It shows the agent that this thread wants to go on.
-        for share in process.shares.all() {
-            share.leases.wait_while_suspended();
+    fn wait(&self, process: &Process, phase: u32, since: u64) {
+        if phase == CLOSED {
+            // It shows the agent that this thread wants to go on.
+            for share in process.shares.all() {
+                share.leases.wait_while_suspended();
+            }
+        } else if task::milliseconds().saturating_sub(since) >= GIVE_UP_MS {
+            let _ = self.phase.compare_exchange(CLOSING, OPEN, Ordering::SeqCst, Ordering::Relaxed);
         }
-        if place == CLOSING && task::milliseconds().saturating_sub(since) >= GIVE_UP_MS {
-            let _ = self.place.compare_exchange(CLOSING, HERE, Ordering::SeqCst, Ordering::Relaxed);
-        }
-        futex::wait(&self.place, place, MAX_SLEEP_MS, WaitScope::Process);
+        futex::wait(&self.phase, phase, MAX_SLEEP_MS, WaitScope::Process);
     }
 
     /// Lets no thread into the driver any more, and waits until none is there. Returns whether that is so. Memory of another share may
     /// be away already.
     pub(super) fn close(&self) -> bool {
-        if self.place.load(Ordering::SeqCst) == AWAY {
+        if self.phase.load(Ordering::SeqCst) == CLOSED {
             return true;
         }
-        self.place.store(CLOSING, Ordering::SeqCst);
+        self.phase.store(CLOSING, Ordering::SeqCst);
         let since = task::milliseconds();
         // One that only looks counts itself for a moment.
         while self.entered.load(Ordering::SeqCst) > 0 {
@@ -117,20 +119,20 @@ impl Calls {
 
     /// Keeps it closed for as long as memory is away. Returns whether no thread has given up waiting meanwhile.
     pub(super) fn stay_closed(&self) -> bool {
-        let kept = self.place.compare_exchange(CLOSING, AWAY, Ordering::SeqCst, Ordering::SeqCst);
-        kept.is_ok() || kept == Err(AWAY)
+        let kept = self.phase.compare_exchange(CLOSING, CLOSED, Ordering::SeqCst, Ordering::SeqCst);
+        kept.is_ok() || kept == Err(CLOSED)
     }
 
     /// Lets threads into the driver again.
     pub(super) fn open(&self) {
-        if self.place.swap(HERE, Ordering::SeqCst) == HERE {
+        if self.phase.swap(OPEN, Ordering::SeqCst) == OPEN {
             return;
         }
-        futex::wake(&self.place, u32::MAX >> 1);
+        futex::wake(&self.phase, u32::MAX >> 1);
     }
 
     /// Waits for a moment, while an allocation is being moved.
-    pub(super) fn rest() {
+    pub(super) fn pause() {
         futex::sleep_milliseconds(1);
     }
 }
@@ -140,7 +142,7 @@ mod tests {
     use super::*;
 
     fn calls() -> Calls {
-        Calls { entered: AtomicU32::new(0), place: AtomicU32::new(HERE) }
+        Calls { entered: AtomicU32::new(0), phase: AtomicU32::new(OPEN) }
     }
 
     #[test]
@@ -149,7 +151,7 @@ mod tests {
         assert!(calls.close() && calls.stay_closed());
         assert!(calls.close() && calls.stay_closed(), "memory of another share");
         calls.open();
-        assert_eq!(calls.place.load(Ordering::SeqCst), HERE);
+        assert_eq!(calls.phase.load(Ordering::SeqCst), OPEN);
     }
 
     #[test]

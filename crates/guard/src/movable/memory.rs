@@ -6,14 +6,14 @@
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 
-use octavo_guard_abi::lease_page::MOVE_NO_MEMORY;
+use octavo_guard_abi::lease_page::{LeasePage, MOVE_NO_MEMORY};
 
 use super::calls::{self, Calls};
 use super::shown::show_now;
-use crate::cuda::{Device, Location, Opaque, Pointer, Status};
+use super::span::{NotCleared, Span, within};
+use crate::cuda::{Device, Opaque, Pointer, Status};
 use crate::devices;
 use crate::driver::call;
-use crate::platform::ffi::Out;
 use crate::platform::sys::memory;
 use crate::process::{self, Process};
 use crate::shares::Share;
@@ -25,12 +25,12 @@ use crate::tracking::table::{Entry, EntryKind};
 
 /// Words in an entry: the handle of its physical memory, or its address on the host; and what the program asked for, in bytes, below
 /// its [`State`].
-const PLACE_WORD: usize = 0;
+const BACKING_WORD: usize = 0;
 const SIZE_WORD: usize = 1;
 const STATE_SHIFT: u32 = 56;
 
-/// The only GPU of the process.
-const GPU: Device = 0;
+/// Bytes of one copy. The agent takes a guard for stalled that shows no progress for half a minute.
+const PIECE_BYTES: usize = 256 << 20;
 
 /// Where an allocation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,108 +68,20 @@ pub(crate) struct Range {
     pub(crate) context: Opaque,
 }
 
-/// `CUmemAllocationProp` of memory for this process alone. Without the flag for RDMA the driver refuses to register it with devices,
-/// which would go on using what is moved.
-#[repr(C)]
-struct Prop {
-    kind: u32,
-    handle_types: u32,
-    location: Location,
-    windows: Opaque,
-    flags: [u8; 8],
-}
-
-/// `CUmemAccessDesc`.
-#[repr(C)]
-struct Access {
-    location: Location,
-    flags: u32,
-}
-
-const _: () = assert!(size_of::<Prop>() == 32 && size_of::<Access>() == 12);
-
-/// Reserved addresses.
-#[derive(Clone, Copy)]
-struct Span {
-    address: Pointer,
-    bytes: usize,
-}
-
-impl Span {
-    fn reserve(bytes: u64) -> Option<Self> {
-        let (bytes, mut address) = (usize::try_from(bytes).ok()?, 0);
-        let status = call::cuMemAddressReserve(Out::to(&mut address), bytes, 0, 0, 0);
-        status.is_success().then_some(Self { address, bytes })
+/// Copies so many bytes in pieces, each by its offset and its size, and shows the agent each that is done.
+fn in_pieces(bytes: usize, page: &LeasePage, copy: impl Fn(usize, usize) -> Status) -> Status {
+    for offset in (0..bytes).step_by(PIECE_BYTES) {
+        let status = copy(offset, PIECE_BYTES.min(bytes - offset));
+        if !status.is_success() {
+            return status;
+        }
+        page.move_progress.fetch_add(1, Ordering::Relaxed);
     }
-
-    /// That of an entry, which is charged for all of it.
-    fn of(address: Pointer, entry: &Entry) -> Self {
-        Self { address, bytes: usize::try_from(entry.charge.bytes()).unwrap_or(0) }
-    }
-
-    /// Creates physical memory and maps it. Returns its handle.
-    fn fill(self) -> Result<u64, Status> {
-        /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
-        const PINNED: u32 = 1;
-        let location = Location::of(GPU);
-        let prop = Prop { kind: PINNED, handle_types: 0, location, windows: 0, flags: [0; 8] };
-        let mut handle = 0;
-        let place = (&raw const prop).expose_provenance();
-        done(call::cuMemCreate(Out::to(&mut handle), self.bytes, place, 0))?;
-        self.map(handle).inspect_err(|_| {
-            let _ = call::cuMemRelease(handle);
-        })?;
-        Ok(handle)
-    }
-
-    fn map(self, handle: u64) -> Result<(), Status> {
-        /// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
-        const READ_WRITE: u32 = 3;
-        let access = Access { location: Location::of(GPU), flags: READ_WRITE };
-        done(call::cuMemMap(self.address, self.bytes, 0, handle, 0))?;
-        let place = (&raw const access).expose_provenance();
-        done(call::cuMemSetAccess(self.address, self.bytes, place, 1)).inspect_err(|_| {
-            let _ = call::cuMemUnmap(self.address, self.bytes);
-        })
-    }
-
-    /// Gives the physical memory back. If that fails, it is mapped as before, if the driver lets it.
-    fn clear(self, handle: u64) -> Result<(), NotCleared> {
-        done(call::cuMemUnmap(self.address, self.bytes)).map_err(NotCleared::Mapped)?;
-        done(call::cuMemRelease(handle)).map_err(|status| match self.map(handle) {
-            Ok(()) => NotCleared::Mapped(status),
-            Err(_) => NotCleared::Lost(status),
-        })
-    }
-
-    fn give_back(self) {
-        let _ = call::cuMemAddressFree(self.address, self.bytes);
-    }
-}
-
-/// Why physical memory was not given back.
-enum NotCleared {
-    /// It is mapped as before.
-    Mapped(Status),
-    /// It is no longer mapped, and the driver keeps it.
-    Lost(Status),
-}
-
-fn done(status: Status) -> Result<(), Status> {
-    if status.is_success() { Ok(()) } else { Err(status) }
-}
-
-/// Runs `work` with a context current in this thread.
-fn within(context: Opaque, work: impl FnOnce() -> Status) -> Result<(), Status> {
-    // While a context ends, its memory has an odd number.
-    done(call::cuCtxPushCurrent_v2(context & !1))?;
-    let status = work();
-    let _ = call::cuCtxPopCurrent_v2(Out::to(&mut 0));
-    done(status)
+    Status::SUCCESS
 }
 
 /// Waits for all work of a context.
-pub(super) fn synchronize(context: Opaque) -> Result<(), Status> {
+fn synchronize(context: Opaque) -> Result<(), Status> {
     within(context, call::cuCtxSynchronize)
 }
 
@@ -255,7 +167,7 @@ pub(crate) fn free(address: Pointer) -> Option<Status> {
     let process = process::get().ok()?;
     loop {
         match process.table.change(EntryKind::Movable, address, |entry| state_of(entry))? {
-            State::Moving => Calls::rest(),
+            State::Moving => Calls::pause(),
             State::Out => {
                 if let Some(entry) = take(process, address, State::Out) {
                     discard(process, address, &entry);
@@ -289,7 +201,7 @@ fn free_resident(process: &Process, address: Pointer, entry: Entry) -> Status {
     let ended = match waited {
         // Nothing of a lost context is waited for.
         Err(status) if !status.is_lost() => Err(status),
-        _ => match span.clear(entry.extra[PLACE_WORD]) {
+        _ => match span.clear(entry.extra[BACKING_WORD]) {
             Err(NotCleared::Mapped(status)) => Err(status),
             Err(NotCleared::Lost(status)) => return status,
             Ok(()) => Ok(()),
@@ -312,7 +224,7 @@ fn free_resident(process: &Process, address: Pointer, entry: Entry) -> Status {
 /// Frees an allocation on the host.
 fn discard(process: &Process, address: Pointer, entry: &Entry) {
     let span = Span::of(address, entry);
-    unmap_host(entry.extra[PLACE_WORD], span.bytes);
+    unmap_host(entry.extra[BACKING_WORD], span.bytes);
     span.give_back();
     if let Some(share) = share_of(process, entry) {
         share.moved_bytes.fetch_sub(entry.charge.bytes(), Ordering::Relaxed);
@@ -330,13 +242,17 @@ pub(crate) fn end_with(process: &Process, context: Opaque) {
             }
         });
         let Some(address) = found else { return };
-        let Some(entry) = process.table.remove(EntryKind::Movable, address) else { continue };
+        let is_still = |entry: &Entry| state_of(entry) != State::Moving;
+        let Some(entry) = process.table.remove_if(EntryKind::Movable, address, is_still) else {
+            Calls::pause();
+            continue;
+        };
         if state_of(&entry) == State::Out {
             discard(process, address, &entry);
             continue;
         }
         let span = Span::of(address, &entry);
-        if span.clear(entry.extra[PLACE_WORD]).is_ok() {
+        if span.clear(entry.extra[BACKING_WORD]).is_ok() {
             span.give_back();
             account::release(entry.charge);
         }
@@ -350,7 +266,8 @@ fn share_of<'a>(process: &'a Process, entry: &Entry) -> Option<&'a Share> {
     process.shares.get(entry.charge.share_index()?)
 }
 
-/// Address of the next allocation of a share in a state: the lowest one above `after`, or the highest one below it.
+/// Address of the next allocation of a share in a state: the lowest one above `after`, or the highest one below it. One on the GPU
+/// whose context is ending is left out: it ends with it.
 pub(super) fn next(
     process: &Process,
     share: &Share,
@@ -360,8 +277,10 @@ pub(super) fn next(
 ) -> Option<Pointer> {
     let mut next: Option<Pointer> = None;
     process.table.each(|kind, address, entry| {
+        let is_ending = state == State::Resident && entry.context & 1 != 0;
         let is_meant = kind == EntryKind::Movable
             && state_of(entry) == state
+            && !is_ending
             && share_of(process, entry).is_some_and(|own| core::ptr::eq(own, share));
         let is_after = if is_upwards { address > after } else { address < after };
         if is_meant && is_after {
@@ -388,16 +307,20 @@ fn begin(process: &Process, address: Pointer, state: State) -> Option<Entry> {
 /// Ends what [`begin`] began.
 fn end(process: &Process, address: Pointer, state: State, place: u64) {
     process.table.change(EntryKind::Movable, address, |entry| {
-        entry.extra[PLACE_WORD] = place;
+        entry.extra[BACKING_WORD] = place;
         set_state(entry, state);
     });
 }
 
 /// Moves an allocation to the host. If it fails, the allocation is as before, but for physical memory that the driver keeps. The error
 /// is one of the lease page.
-pub(super) fn move_out(process: &Process, share: &Share, address: Pointer) -> Result<(), u32> {
+pub(super) fn move_out(
+    process: &Process,
+    (share, page): (&Share, &LeasePage),
+    address: Pointer,
+) -> Result<(), u32> {
     let Some(entry) = begin(process, address, State::Resident) else { return Ok(()) };
-    let (span, handle) = (Span::of(address, &entry), entry.extra[PLACE_WORD]);
+    let (span, handle) = (Span::of(address, &entry), entry.extra[BACKING_WORD]);
     let moved = |host| {
         share.movable_bytes.fetch_sub(entry.charge.bytes(), Ordering::Relaxed);
         share.moved_bytes.fetch_add(entry.charge.bytes(), Ordering::Relaxed);
@@ -407,10 +330,13 @@ pub(super) fn move_out(process: &Process, share: &Share, address: Pointer) -> Re
         end(process, address, State::Resident, handle);
         return Err(MOVE_NO_MEMORY);
     };
+    let host = host.expose_provenance().get();
     let copied = within(entry.context, || {
-        call::cuMemcpyDtoH_v2(host.expose_provenance().get(), span.address, span.bytes)
+        in_pieces(span.bytes, page, |offset, bytes| {
+            call::cuMemcpyDtoH_v2(host + offset, span.address + offset as u64, bytes)
+        })
     });
-    let host = host.expose_provenance().get() as u64;
+    let host = host as u64;
     let failed = match copied.map_err(NotCleared::Mapped).and_then(|()| span.clear(handle)) {
         Ok(()) => {
             moved(host);
@@ -430,12 +356,19 @@ pub(super) fn move_out(process: &Process, share: &Share, address: Pointer) -> Re
 }
 
 /// Moves an allocation back to the GPU. If it fails, the allocation stays on the host. The error is a code of the driver.
-pub(super) fn move_in(process: &Process, share: &Share, address: Pointer) -> Result<(), u32> {
+pub(super) fn move_in(
+    process: &Process,
+    (share, page): (&Share, &LeasePage),
+    address: Pointer,
+) -> Result<(), u32> {
     let Some(entry) = begin(process, address, State::Out) else { return Ok(()) };
-    let (span, host) = (Span::of(address, &entry), entry.extra[PLACE_WORD]);
+    let (span, host) = (Span::of(address, &entry), entry.extra[BACKING_WORD]);
     let from = usize::try_from(host).unwrap_or(0);
     let filled = span.fill().and_then(|handle| {
-        let copy = || call::cuMemcpyHtoD_v2(span.address, from, span.bytes);
+        let piece = |offset, bytes| {
+            call::cuMemcpyHtoD_v2(span.address + offset as u64, from + offset, bytes)
+        };
+        let copy = || in_pieces(span.bytes, page, piece);
         within(entry.context, copy).map(|()| handle).inspect_err(|_| {
             let _ = span.clear(handle);
         })

@@ -4,12 +4,12 @@ use core::sync::atomic::Ordering;
 
 use octavo_guard_abi::lease_page::{CAN_MOVE, CANNOT_MOVE, LeasePage, MOVE_BUSY, TO_HOST};
 
-use super::memory::{State, move_in, move_out, next, synchronize};
+use super::memory::{State, move_in, move_out, next};
 use super::shown::show;
+use super::work::wait_for_work;
 use crate::cuda::Pointer;
 use crate::process::Process;
 use crate::shares::Share;
-use crate::tracking::captures;
 
 /// What a move that succeeded answers.
 const MOVED: u32 = 0;
@@ -58,7 +58,7 @@ fn leave(
     }
     let mut last = 0;
     while let Some(address) = next(process, share, State::Resident, last, true) {
-        if let Err(code) = move_out(process, share, address) {
+        if let Err(code) = move_out(process, (share, page), address) {
             // What cannot return is moved back when the agent asks for it.
             let _ = come_back(process, share, page);
             return Err(code);
@@ -74,7 +74,7 @@ fn leave(
 fn come_back(process: &'static Process, share: &Share, page: &LeasePage) -> Result<(), u32> {
     let mut last = Pointer::MAX;
     while let Some(address) = next(process, share, State::Out, last, false) {
-        move_in(process, share, address)?;
+        move_in(process, (share, page), address)?;
         show(share, page);
         last = address;
     }
@@ -87,17 +87,4 @@ fn open(process: &Process) {
     if process.shares.all().iter().all(|share| share.moved_bytes.load(Ordering::Relaxed) == 0) {
         process.movable.calls.open();
     }
-}
-
-/// Waits for all work of the GPU. No call can add to it. To wait for a context would invalidate captures of its streams.
-fn wait_for_work(process: &Process) -> Result<(), u32> {
-    if captures::are_any() || process.has_unknown_context() {
-        return Err(MOVE_BUSY);
-    }
-    let mut last = 0;
-    while let Some(context) = process.next_context(last) {
-        synchronize(context).map_err(|status| status.0)?;
-        last = context;
-    }
-    Ok(())
 }

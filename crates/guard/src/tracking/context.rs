@@ -101,8 +101,9 @@ impl Process {
             self.relabel_memory(ending_label(handle), handle);
             return status;
         }
-        self.drop_memory_of(ending_label(handle));
+        // First, so that no move of memory makes it current: it would be active again.
         primary.release();
+        self.drop_memory_of(ending_label(handle));
         pools::settle_all(device);
         graph_memory::settle(device);
         // Another thread may have retained it in between and found it charged.

@@ -13,8 +13,13 @@ use crate::container::{self, Other};
 use crate::cuda::{CONTEXT, Cuda, FIRST_GPU, GIB, MIB, OUT_OF_MEMORY};
 use crate::{call, inside, role};
 
+mod ends;
+
 /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`.
 const CAPTURE_UNSUPPORTED: u32 = 900;
+
+/// `CUDA_ERROR_NOT_SUPPORTED`.
+const NOT_SUPPORTED: u32 = 801;
 
 /// The driver of a process whose memory can be moved.
 macro_rules! movable {
@@ -183,7 +188,7 @@ fn what_the_driver_does_not_move_to_the_host_stays() {
     let cuda = movable!();
     let agent = Agent::with(&cuda, Lease::Free);
     let filled = [cuda.filled(2 * MIB, 1), cuda.filled(6 * MIB, 2)];
-    for call in ["cuMemcpyDtoH", "cuMemUnmap", "cuMemRelease", "cuCtxSynchronize"] {
+    for call in ["cuMemcpyDtoH", "cuMemUnmap", "cuMemRelease", "cuCtxRecordEvent", "cuEventQuery"] {
         cuda.failing(&[(call, 304)]);
         assert_eq!(agent.out(), 304, "{call}");
         cuda.failing(&[]);
@@ -296,12 +301,36 @@ fn memory_looks_as_plain_memory_does() {
             call!(cuda, cuMemRetainAllocationHandle(&raw mut handle => *mut u64, place => u64));
         assert_eq!((code, cuda.unmap(place, 4 * MIB)), (1, 1));
     }
+    let code =
+        call!(cuda, cuMemSetAccess(address + MIB => u64, 4 * MIB => u64, 0 => usize, 0 => u64));
+    assert_eq!(code, 1);
     let (mut rows, mut pitch) = (0_u64, 0_u64);
     let code = call!(cuda, cuMemAllocPitch_v2(&raw mut rows => *mut u64, &raw mut pitch => *mut u64,
         1000 => u64, 4096 => u64, 4 => u32));
     assert_eq!((code, pitch, of_range(rows)), (0, 1024, (rows, 4 * MIB)));
     assert_eq!(cuda.free_async(rows, 0), 0);
     assert_eq!((cuda.free(address), cuda.counted(), cuda.used()), (0, 0, 0));
+}
+
+#[test]
+fn movable_memory_is_not_exported_to_devices() {
+    let cuda = movable!();
+    let agent = Agent::with(&cuda, Lease::Free);
+    let filled = cuda.filled(4 * MIB, 1);
+    let export = |address: u64| {
+        let mut descriptor = -1_i32;
+        let code = call!(cuda, cuMemGetHandleForAddressRange(&raw mut descriptor => *mut i32,
+            address => u64, 4096 => u64, 1 => u32, 0 => u64));
+        assert_eq!(descriptor >= 0, code == 0);
+        code
+    };
+    assert_eq!(export(filled.address + MIB), NOT_SUPPORTED);
+    assert_eq!(agent.out(), 0);
+    assert_eq!(export(filled.address), NOT_SUPPORTED);
+    assert_eq!(agent.back(), 0);
+    // Memory that stays is exported.
+    let small = cuda.allocate(4096).unwrap();
+    assert_eq!(export(small), 0);
 }
 
 #[test]
