@@ -76,7 +76,7 @@ const LISTS: [&[Export]; 33] = [
 
 /// Functions that are newer than their version number tells: otherwise 1 is as old as CUDA, and 2
 /// as CUDA 3.2.
-const SINCE: [(&str, i32); 96] = [
+const SINCE: [(&str, i32); 97] = [
     ("cuArrayGetMemoryRequirements", 11060),
     ("cuCheckpointProcessCheckpoint", 12080),
     ("cuCheckpointProcessGetRestoreThreadId", 12080),
@@ -161,6 +161,7 @@ const SINCE: [(&str, i32); 96] = [
     ("cuMulticastBindMem", 12010),
     ("cuMulticastBindMem_v2", 13010),
     ("cuMulticastCreate", 12010),
+    ("cuPointerSetAttribute", 6000),
     ("cuStreamBeginCaptureToGraph", 12030),
     ("cuStreamBeginCapture_v2", 10010),
     ("cuStreamDestroy_v2", 4000),

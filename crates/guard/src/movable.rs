@@ -35,8 +35,9 @@ mod work;
 use calls::Calls;
 
 pub(crate) use calls::{Entered, enter};
-pub(crate) use memory::{Range, allocate, end_with, find, free};
+pub(crate) use memory::{Range, allocate, end_with, find, free, set_sync};
 pub(crate) use moves::serve;
+pub(crate) use span::SYNC_MEMOPS;
 
 /// What a process knows of its movable memory. Zero bytes are that of a process without any.
 #[derive(Debug)]

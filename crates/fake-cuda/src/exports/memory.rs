@@ -8,8 +8,12 @@ use crate::context;
 use crate::execution::stream::{self, Default};
 use crate::library::device;
 use crate::memory::heap::{self, Range, RangeKind};
+use crate::memory::mappings;
 use crate::pointers::{In, Out};
 use crate::table::Handle;
+
+/// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`.
+const SYNC_MEMOPS: c_uint = 6;
 
 /// Alignment of a row.
 const PITCH: u64 = 512;
@@ -53,6 +57,14 @@ calls! { HOT = hot_call;
     fn cuPointerGetAttribute(data: usize, attribute: c_uint, address: u64) {
         let range = heap::find(address).ok_or(Code::INVALID_VALUE)?;
         put_attribute(data, attribute, address, Some(&range))
+    }
+
+    fn cuPointerSetAttribute(value: In<c_uint>, attribute: c_uint, address: u64) {
+        heap::find(address).ok_or(Code::INVALID_VALUE)?;
+        match attribute {
+            SYNC_MEMOPS => mappings::set_sync(address, value.read()? != 0),
+            _ => Err(Code::INVALID_VALUE),
+        }
     }
 
     /// A pointer unknown to the library has attributes too: all zero.
@@ -254,8 +266,9 @@ fn put_attribute(
         11 => Out::<u64>::at(data).put(range.map_or(0, |range| range.start)),
         12 => Out::<u64>::at(data).put(range.map_or(0, |range| range.size)),
         13 => Out::<u32>::at(data).put(range.is_some().into()),
-        // Synchronous copies, handle types, GPUDirect RDMA: unsupported.
-        6 | 14 | 15 => Out::<u32>::at(data).put(0),
+        SYNC_MEMOPS => Out::<u32>::at(data).put(mappings::is_sync(address).into()),
+        // Handle types, GPUDirect RDMA: unsupported.
+        14 | 15 => Out::<u32>::at(data).put(0),
         // Read and write access.
         16 => Out::<u32>::at(data).put(if range.is_some() { 3 } else { 0 }),
         17 => Out::<usize>::at(data).put(match kind {

@@ -26,6 +26,8 @@ struct Mapping {
     device: Option<usize>,
     /// Access of the device: 0 none, 1 read, 3 read and write.
     access: u32,
+    /// Whether its copies are synchronous.
+    is_sync: bool,
 }
 
 /// Reserves addresses of the library's choice.
@@ -74,7 +76,9 @@ pub(crate) fn map(start: u64, size: u64, offset: u64, handle: Handle) -> CallRes
         return Err(Code::INVALID_VALUE);
     }
     let device = vmm::map(handle, start, size, offset)?;
-    addresses.mapped.insert(start, Mapping { size, memory: handle, device, access: 0 });
+    addresses
+        .mapped
+        .insert(start, Mapping { size, memory: handle, device, access: 0, is_sync: false });
     Ok(())
 }
 
@@ -105,6 +109,20 @@ pub(crate) fn set_access(start: u64, size: u64, access: u32) -> CallResult {
         covered += mapping.size;
     }
     if covered == size { Ok(()) } else { Err(Code::INVALID_VALUE) }
+}
+
+/// Sets whether copies of the mapping at an address are synchronous. Other memory has no such attribute here.
+pub(crate) fn set_sync(address: u64, is_sync: bool) -> CallResult {
+    let mut addresses = addresses();
+    let (start, _) = addresses.at(address).ok_or(Code::NOT_SUPPORTED)?;
+    let mapping = addresses.mapped.get_mut(&start).ok_or(Code::NOT_SUPPORTED)?;
+    mapping.is_sync = is_sync;
+    Ok(())
+}
+
+/// Whether copies of the memory at an address are synchronous.
+pub(crate) fn is_sync(address: u64) -> bool {
+    addresses().at(address).is_some_and(|(_, mapping)| mapping.is_sync)
 }
 
 /// The access of the device to an address.

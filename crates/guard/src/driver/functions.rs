@@ -106,6 +106,8 @@ functions! {
     fn cuDeviceGetAttribute(value: Out<i32>, attribute: u32, device: Device);
     /// Attribute of a pointer.
     fn cuPointerGetAttribute(value: Opaque, attribute: u32, pointer: Pointer);
+    /// Sets an attribute of a pointer.
+    fn cuPointerSetAttribute(value: Opaque, attribute: u32, pointer: Pointer);
     /// Number of GPUs.
     fn cuDeviceGetCount(count: Out<i32>);
     /// Makes a context current in this thread.

@@ -3,7 +3,7 @@
 
 use crate::cuda::{Opaque, Pointer, Status};
 use crate::leases::wait_while_suspended;
-use crate::movable::{self, Range};
+use crate::movable::{self, Range, SYNC_MEMOPS};
 use crate::platform::ffi::{In, Out};
 use crate::unmovable::note_shared;
 
@@ -56,9 +56,17 @@ hooks! {
     }
 
     /// Sets an attribute of an address.
-    fn cuPointerSetAttribute(value: Opaque, attribute: u32, pointer: Pointer) -> Status {
+    fn cuPointerSetAttribute(value: In<u32>, attribute: u32, pointer: Pointer) -> Status {
         wait_while_suspended();
-        real::cuPointerSetAttribute(value, attribute, pointer)
+        // Before the call: the memory may move right after it.
+        let is_sync = value.read().is_some_and(|value| value != 0);
+        let before =
+            if attribute == SYNC_MEMOPS { movable::set_sync(pointer, is_sync) } else { None };
+        let status = real::cuPointerSetAttribute(value, attribute, pointer);
+        if !status.is_success() && let Some(before) = before {
+            movable::set_sync(pointer, before);
+        }
+        status
     }
 
     /// Lets GPUs use mapped memory. Plain memory is not mapped.

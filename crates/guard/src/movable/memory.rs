@@ -24,9 +24,10 @@ use crate::tracking::slabs;
 use crate::tracking::table::{Entry, EntryKind};
 
 /// Words in an entry: the handle of its physical memory, or its address on the host; and what the program asked for, in bytes, below
-/// its [`State`].
+/// whether its copies are synchronous and its [`State`].
 const BACKING_WORD: usize = 0;
 const SIZE_WORD: usize = 1;
+const SYNC: u64 = 1 << 55;
 const STATE_SHIFT: u32 = 56;
 
 /// Bytes of one copy. The agent takes a guard for stalled that shows no progress for half a minute.
@@ -141,7 +142,7 @@ pub(crate) fn find(address: Pointer) -> Option<Range> {
     }
     let table = &process::get().ok()?.table;
     let range = |start, entry: &Entry| {
-        let bytes = entry.extra[SIZE_WORD] & ((1 << STATE_SHIFT) - 1);
+        let bytes = entry.extra[SIZE_WORD] & (SYNC - 1);
         Range { start, bytes, context: entry.context }
     };
     let exact = table.change(EntryKind::Movable, address, |entry| range(address, entry));
@@ -157,6 +158,17 @@ pub(crate) fn find(address: Pointer) -> Option<Range> {
         }
     });
     found
+}
+
+/// Notes whether copies of the movable allocation that an address is in are synchronous, so that they are after a move. Returns whether
+/// they were; `None` if there is none.
+pub(crate) fn set_sync(address: Pointer, is_sync: bool) -> Option<bool> {
+    let start = find(address)?.start;
+    process::get().ok()?.table.change(EntryKind::Movable, start, |entry| {
+        let before = entry.extra[SIZE_WORD];
+        entry.extra[SIZE_WORD] = if is_sync { before | SYNC } else { before & !SYNC };
+        before & SYNC != 0
+    })
 }
 
 /// Frees a movable allocation; `None` if there is none at the address. One on the host needs not come back for that.
@@ -368,7 +380,10 @@ pub(super) fn move_in(
         let piece = |offset, bytes| {
             call::cuMemcpyHtoD_v2(span.address + offset as u64, from + offset, bytes)
         };
-        let copy = || in_pieces(span.bytes, page, piece);
+        let copy = || match in_pieces(span.bytes, page, piece) {
+            Status::SUCCESS if entry.extra[SIZE_WORD] & SYNC != 0 => span.set_sync(),
+            status => status,
+        };
         within(entry.context, copy).map(|()| handle).inspect_err(|_| {
             let _ = span.clear(handle);
         })

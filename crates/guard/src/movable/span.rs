@@ -8,6 +8,9 @@ use crate::tracking::table::Entry;
 /// The only GPU of the process.
 const GPU: Device = 0;
 
+/// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`.
+pub(crate) const SYNC_MEMOPS: u32 = 6;
+
 /// `CUmemAllocationProp` of memory for this process alone. Without the flag for RDMA the driver refuses to register it with devices,
 /// which would go on using what is moved.
 #[repr(C)]
@@ -80,6 +83,13 @@ impl Span {
             Ok(()) => NotCleared::Mapped(status),
             Err(_) => NotCleared::Lost(status),
         })
+    }
+
+    /// Makes copies of it synchronous.
+    pub(super) fn set_sync(self) -> Status {
+        let is_sync = 1_u32;
+        let place = (&raw const is_sync).expose_provenance();
+        call::cuPointerSetAttribute(place, SYNC_MEMOPS, self.address)
     }
 
     pub(super) fn give_back(self) {

@@ -13,13 +13,11 @@ use crate::container::{self, Other};
 use crate::cuda::{CONTEXT, Cuda, FIRST_GPU, GIB, MIB, OUT_OF_MEMORY};
 use crate::{call, inside, role};
 
+mod attributes;
 mod ends;
 
 /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`.
 const CAPTURE_UNSUPPORTED: u32 = 900;
-
-/// `CUDA_ERROR_NOT_SUPPORTED`.
-const NOT_SUPPORTED: u32 = 801;
 
 /// The driver of a process whose memory can be moved.
 macro_rules! movable {
@@ -271,66 +269,6 @@ fn a_driver_without_mappings_gives_memory_that_stays() {
         assert_eq!((cuda.used_without_code(), cuda.free(address)), (4 * MIB, 0));
     }
     assert_eq!((cuda.counted(), cuda.used_without_code()), (0, 0));
-}
-
-#[test]
-fn memory_looks_as_plain_memory_does() {
-    let cuda = movable!();
-    let bytes = 3 * MIB + 5;
-    let address = cuda.allocate(bytes).unwrap();
-    assert!(!cuda.is_plain(address), "it has no IPC handle");
-    let of_range = |address: u64| {
-        let (mut start, mut size) = (0_u64, 0_u64);
-        let code = call!(cuda, cuMemGetAddressRange_v2(
-            &raw mut start => *mut u64, &raw mut size => *mut u64, address => u64));
-        assert_eq!(code, 0);
-        (start, size)
-    };
-    assert_eq!(of_range(address + MIB), (address, bytes));
-    assert_eq!(cuda.attribute(1, address + 1), cuda.context() as u64);
-    assert_eq!((cuda.attribute(11, address + 9), cuda.attribute(12, address)), (address, bytes));
-    let (names, mut size, mut kind) = ([12_u32, 2], 0_u64, 0_u64);
-    let places = [&raw mut size, &raw mut kind];
-    let code = call!(cuda, cuPointerGetAttributes(
-        2 => u32, names.as_ptr() => *const u32, places.as_ptr() => *const *mut u64, address => u64));
-    assert_eq!((code, size, kind), (0, bytes, 2));
-    let mut handle = 0_u64;
-    // A mapping may be named by any address in it.
-    for place in [address, address + MIB] {
-        let code =
-            call!(cuda, cuMemRetainAllocationHandle(&raw mut handle => *mut u64, place => u64));
-        assert_eq!((code, cuda.unmap(place, 4 * MIB)), (1, 1));
-    }
-    let code =
-        call!(cuda, cuMemSetAccess(address + MIB => u64, 4 * MIB => u64, 0 => usize, 0 => u64));
-    assert_eq!(code, 1);
-    let (mut rows, mut pitch) = (0_u64, 0_u64);
-    let code = call!(cuda, cuMemAllocPitch_v2(&raw mut rows => *mut u64, &raw mut pitch => *mut u64,
-        1000 => u64, 4096 => u64, 4 => u32));
-    assert_eq!((code, pitch, of_range(rows)), (0, 1024, (rows, 4 * MIB)));
-    assert_eq!(cuda.free_async(rows, 0), 0);
-    assert_eq!((cuda.free(address), cuda.counted(), cuda.used()), (0, 0, 0));
-}
-
-#[test]
-fn movable_memory_is_not_exported_to_devices() {
-    let cuda = movable!();
-    let agent = Agent::with(&cuda, Lease::Free);
-    let filled = cuda.filled(4 * MIB, 1);
-    let export = |address: u64| {
-        let mut descriptor = -1_i32;
-        let code = call!(cuda, cuMemGetHandleForAddressRange(&raw mut descriptor => *mut i32,
-            address => u64, 4096 => u64, 1 => u32, 0 => u64));
-        assert_eq!(descriptor >= 0, code == 0);
-        code
-    };
-    assert_eq!(export(filled.address + MIB), NOT_SUPPORTED);
-    assert_eq!(agent.out(), 0);
-    assert_eq!(export(filled.address), NOT_SUPPORTED);
-    assert_eq!(agent.back(), 0);
-    // Memory that stays is exported.
-    let small = cuda.allocate(4096).unwrap();
-    assert_eq!(export(small), 0);
 }
 
 #[test]
