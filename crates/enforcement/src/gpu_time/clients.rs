@@ -128,6 +128,7 @@ impl Client {
             is_done,
             status: page.move_status.load(Ordering::Relaxed),
             moved: page.moved_bytes.load(Ordering::Relaxed),
+            progress: page.move_progress.load(Ordering::Relaxed),
         }
     }
 

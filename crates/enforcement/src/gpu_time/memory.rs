@@ -53,6 +53,8 @@ pub(crate) struct ProcessMove {
     pub(crate) status: u32,
     /// Bytes that are on the host.
     pub(crate) moved: u64,
+    /// Changes with each piece of memory that was copied. An older guard shows none.
+    pub(crate) progress: u32,
 }
 
 /// A move of a share's memory by its guards, which are asked as they connect.

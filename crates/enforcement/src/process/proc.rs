@@ -1,7 +1,7 @@
 //! Process information from `/proc`.
 
 use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::path::PathBuf;
 
 /// Maximum bytes read from a file. A process controls its number of mounts.
@@ -101,6 +101,14 @@ impl Proc {
         let mounts = text.lines().filter_map(mount_of);
         let has = |mount: &Mount| mount.root.split('/').any(|segment| segment == folder);
         Ok(mounts.filter(has).collect())
+    }
+
+    /// Whether a process maps a memory file of this name (`memfd_create`). It is assumed of one whose maps cannot be read.
+    pub(crate) fn maps_memory_file(&self, pid: u32, name: &str) -> bool {
+        let Ok(maps) = File::open(self.root.join(format!("{pid}/maps"))) else { return true };
+        let path = format!("/memfd:{name} ");
+        let mut lines = BufReader::new(maps).split(b'\n').map_while(Result::ok);
+        lines.any(|line| String::from_utf8_lossy(&line).contains(&path))
     }
 
     /// A process as its own pid namespace knows it.

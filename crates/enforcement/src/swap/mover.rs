@@ -45,7 +45,7 @@ pub(crate) struct MoveSizes {
     /// What the share has on the GPU and leaves it.
     pub(crate) bytes: u64,
     /// What stays there.
-    pub(crate) rest: u64,
+    pub(crate) staying: u64,
     /// What is in use on the host for other shares.
     pub(crate) taken: u64,
 }
@@ -147,7 +147,7 @@ impl Mover {
         processes.sort_by_key(|process| (process.start_time, process.pid));
         let (checkpoints, gpu_time) = (self.checkpoints.clone(), Arc::clone(&self.gpu_time));
         let (budget, is_ended) = (self.host_bytes, Arc::clone(&self.is_ended));
-        let MoveSizes { bytes, rest, taken } = sizes;
+        let MoveSizes { bytes, staying, taken } = sizes;
         self.begin(share, true, move |share| {
             drain(&gpu_time, &share.name, &is_ended)?;
             if let Some(why) = missing_room(bytes, taken, budget, HostMemory::read(), &containers) {
@@ -158,7 +158,7 @@ impl Mover {
                 return Err(MoveError::Busy);
             }
             let recorded = processes.iter().map(|it| (*it).into()).collect();
-            Record { processes: recorded, bytes, rest }.write(&share.folder)?;
+            Record { processes: recorded, bytes, staying }.write(&share.folder)?;
             failpoint::hit("swap.recorded");
             match share.unit {
                 SwapUnit::Processes => move_out(&checkpoints, &processes, &share.folder),

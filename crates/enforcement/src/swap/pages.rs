@@ -5,7 +5,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use octavo_guard_abi::lease_page::{MOVE_BUSY, MOVE_NO_MEMORY};
+use octavo_guard_abi::lease_page::{MOVE_BUSY, MOVE_NO_MEMORY, MOVE_UNKNOWN_CONTEXT};
 use octavo_node::failpoint;
 use octavo_process_checkpoint::CheckpointError;
 
@@ -15,7 +15,8 @@ use super::record::{Record, remove_record};
 use crate::gpu_time::{GpuTime, PageMove, ProcessMove};
 use crate::process::proc::Proc;
 
-/// How long the guards may show no progress. They wait for calls and work for ten seconds at most.
+/// How long the guards may show no progress. They wait for calls and work for ten seconds at most, and show each piece that they have
+/// copied.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Interval at which their answers are looked for.
@@ -47,7 +48,10 @@ pub(super) fn move_back(
 ) -> Result<(), MoveError> {
     let recorded = Record::read(folder).map(|record| record.processes).unwrap_or_default();
     let living = recorded.into_iter().filter(|process| process.is_there(proc));
-    let pids: Vec<_> = living.map(|process| crate::process::Process::from(process).pid).collect();
+    let mut pids: Vec<_> =
+        living.map(|process| crate::process::Process::from(process).pid).collect();
+    // A program that the process has executed since has none of its memory, and perhaps no guard.
+    pids.retain(|pid| proc.maps_memory_file(*pid, octavo_lease_page::NAME));
     step(&gpu_time.page_move(share, false), &pids, STALL_TIMEOUT).map_err(MoveError::Refused)?;
     failpoint::hit("swap.in");
     remove_record(folder).map_err(MoveError::Remove)
@@ -85,11 +89,18 @@ fn of_process(answer: &ProcessMove) -> Result<(), StepError> {
         0 => return Ok(()),
         MOVE_BUSY => (
             CheckpointError::LockTimedOut,
-            format!("a call or a capture of process {pid} did not end in time"),
+            format!("a call, work or a capture of process {pid} did not end in time"),
         ),
         MOVE_NO_MEMORY => (
             CheckpointError::Failed,
             format!("process {pid} got no memory of the host, perhaps by a limit of its own"),
+        ),
+        MOVE_UNKNOWN_CONTEXT => (
+            CheckpointError::Refused,
+            format!(
+                "process {pid} has a context of the GPU that its guard does not know, so it cannot \
+                 wait for the work there"
+            ),
         ),
         OUT_OF_MEMORY => (
             CheckpointError::NoMemory,

@@ -11,7 +11,7 @@
 //!   resident --victim--> leaving --its memory is free--> out --wanted, and there is room--> returning --> resident
 //! ```
 //!
-//! A *victim* is an elastic share with more than its request. Its processes are moved as a whole, or but for a rest that
+//! A *victim* is an elastic share with more than its request. Its processes are moved as a whole, or but for memory that
 //! stays on the GPU. For a share within its
 //! request any victim is taken. For one above it only victims that are idle, or, if that share is out itself, those that
 //! have been resident for a turn. So a share within its request is never moved, and shares that do not fit together take
@@ -24,16 +24,19 @@ use std::time::Duration;
 
 use octavo_api::config::ShareClass;
 
+use account::{Account, Place};
 pub(crate) use settings::PlanSettings;
 use victims::Victims;
 use wants::{Rank, Want};
 
+mod account;
 mod settings;
 mod victims;
 mod wants;
 
 /// Observation of a share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub(crate) struct ShareMemory {
     /// Memory that it has whenever it wants.
     pub(crate) request: u64,
@@ -57,6 +60,8 @@ pub(crate) struct ShareMemory {
     pub(crate) is_unmovable: bool,
     /// How much of it leaves the GPU in a move; `None` if all of it does.
     pub(crate) movable: Option<u64>,
+    /// Whether guards of its processes have yet to connect to a new agent: until then it is not known what of it can be moved.
+    pub(crate) is_connecting: bool,
 }
 
 impl ShareMemory {
@@ -75,8 +80,13 @@ impl ShareMemory {
     }
 
     /// What stays there.
-    fn rest(&self) -> u64 {
+    fn staying(&self) -> u64 {
         self.present() - self.leaving()
+    }
+
+    /// What will stay there for all that is known.
+    fn least_staying(&self) -> u64 {
+        if self.is_connecting { 0 } else { self.staying() }
     }
 
     /// Whether something leaves the GPU if its processes are moved.
@@ -102,47 +112,6 @@ pub(crate) enum Move {
     In(String),
 }
 
-/// Where a share's memory is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    /// On the GPU, since.
-    Resident(Duration),
-    /// On its way to the host, but for a rest that stays on the GPU.
-    Leaving { bytes: u64, rest: u64 },
-    /// On the host, since. The driver's count shows when its memory is free.
-    Out { bytes: u64, rest: u64, since: Duration },
-    /// On its way back.
-    Returning { bytes: u64, rest: u64 },
-}
-
-impl Place {
-    /// Bytes on the host, or on their way, and those that stay on the GPU. `None` if the share is resident.
-    fn parts(self) -> Option<(u64, u64)> {
-        match self {
-            Self::Resident(_) => None,
-            Self::Leaving { bytes, rest }
-            | Self::Out { bytes, rest, .. }
-            | Self::Returning { bytes, rest } => Some((bytes, rest)),
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Account {
-    granted: u64,
-    /// When it was last given something.
-    given_at: Duration,
-    place: Place,
-    /// When it may have worked last.
-    active_at: Duration,
-    /// Since when it wants memory that it does not have.
-    wants_since: Option<Duration>,
-    /// Whether an earlier agent left it out. Then it wants to return: a thread that waits in the driver is not seen.
-    was_left_out: bool,
-    /// Until when it is left alone after a failure.
-    rests_until: Duration,
-}
-
 /// The memory of one GPU.
 #[derive(Debug)]
 pub(crate) struct GpuMemory {
@@ -157,18 +126,31 @@ impl GpuMemory {
     }
 
     /// Notes that a share's memory is on the host, as an earlier agent left it: so many bytes, and those that stay on the GPU.
-    pub(crate) fn adopt_out(&mut self, share: &str, (bytes, rest): (u64, u64), now: Duration) {
-        let place = Place::Out { bytes, rest, since: now };
-        let account = Account {
-            granted: 0,
-            given_at: now,
-            place,
-            active_at: now,
-            wants_since: Some(now),
-            was_left_out: true,
-            rests_until: Duration::ZERO,
-        };
+    pub(crate) fn adopt_out(&mut self, share: &str, (bytes, staying): (u64, u64), now: Duration) {
+        let place = Place::Out { bytes, staying, since: now };
+        let account =
+            Account { wants_since: Some(now), was_left_out: true, ..Account::new(place, now) };
         self.accounts.insert(share.to_owned(), account);
+    }
+
+    /// Notes that processes show memory on the host although the plan has it on the GPU, as in [`Self::adopt_out`]. They may show
+    /// anything: the share keeps what was granted but for so much, and is not brought back at once.
+    pub(crate) fn adopt_shown(
+        &mut self,
+        share: &str,
+        (bytes, staying): (u64, u64),
+        now: Duration,
+        grants: &mut impl Grants,
+    ) {
+        let granted = self.accounts.get(share).map_or(0, |account| account.granted);
+        let granted = granted.saturating_sub(bytes);
+        // What the ledger holds stays granted there. What is not used is taken back.
+        grants.grant(share, granted);
+        self.adopt_out(share, (bytes, staying), now);
+        if let Some(account) = self.accounts.get_mut(share) {
+            account.granted = granted;
+            account.retry_at = now + self.settings.retry_after;
+        }
     }
 
     /// Whether a share wants memory that others have. Then it matters which of them are idle.
@@ -244,9 +226,12 @@ impl GpuMemory {
                     free -= self.give(now, want, free, shares, grants, &mut moves);
                     continue;
                 }
-                // It may be that others of them rest, or are on their way back.
+                // It may be that others of them are left alone for now, or are on their way back.
                 Victims::None
                     if want.rank == Rank::Within && self.has_hope(now, usable, want, shares) => {}
+                Victims::None if shares.values().any(|share| share.is_connecting) => {
+                    self.refuse_late(now, want, grants);
+                }
                 Victims::None if want.is_out => {}
                 Victims::None => grants.answer(&want.share),
             }
@@ -279,30 +264,33 @@ impl GpuMemory {
 
     /// Notes the end of a move to the host.
     pub(crate) fn left(&mut self, share: &str, now: Duration, is_moved: bool) {
-        let rests_until = now + self.settings.retry_after;
+        let retry_at = now + self.settings.retry_after;
         let Some(account) = self.accounts.get_mut(share) else { return };
-        if let Place::Leaving { bytes, rest } = account.place {
+        if let Place::Leaving { bytes, staying } = account.place {
             if is_moved {
-                account.place = Place::Out { bytes, rest, since: now };
+                account.place = Place::Out { bytes, staying, since: now };
                 account.granted = 0;
+                account.failed_moves = 0;
             } else {
                 account.place = Place::Resident(now);
-                account.rests_until = rests_until;
+                account.retry_at = retry_at;
+                account.failed_moves += 1;
             }
         }
     }
 
     /// Notes the end of a move back.
     pub(crate) fn returned(&mut self, share: &str, now: Duration, is_back: bool) {
-        let rests_until = now + self.settings.retry_after;
+        let retry_at = now + self.settings.retry_after;
         let Some(account) = self.accounts.get_mut(share) else { return };
-        if let Place::Returning { bytes, rest } = account.place {
+        if let Place::Returning { bytes, staying } = account.place {
             account.active_at = now;
             if is_back {
                 account.place = Place::Resident(now);
             } else {
-                account.place = Place::Out { bytes, rest, since: now };
-                account.rests_until = rests_until;
+                account.place = Place::Out { bytes, staying, since: now };
+                account.granted = 0;
+                account.retry_at = retry_at;
             }
         }
     }
@@ -322,13 +310,12 @@ impl GpuMemory {
             }
             let account = self.accounts.entry(name.clone()).or_insert_with(|| Account {
                 granted: grants.grant(name, share.used),
-                given_at: now,
-                place: Place::Resident(now),
-                active_at: now,
-                wants_since: None,
-                was_left_out: false,
-                rests_until: Duration::ZERO,
+                ..Account::new(Place::Resident(now), now)
             });
+            if share.processes == 0 {
+                // Others may come that can be moved.
+                account.failed_moves = 0;
+            }
             if share.is_active {
                 account.active_at = now;
             }
@@ -367,9 +354,11 @@ impl GpuMemory {
         match account.place {
             Place::Resident(_) | Place::Leaving { .. } => account.granted.max(on_gpu),
             // What the driver still counts is not free, and what it does not tell is not either.
-            Place::Out { bytes, rest, .. } => share.driver.unwrap_or(bytes.saturating_add(rest)),
-            Place::Returning { bytes, rest } => {
-                bytes.saturating_add(rest).max(account.granted).max(on_gpu)
+            Place::Out { bytes, staying, .. } => {
+                share.driver.unwrap_or(bytes.saturating_add(staying)).max(account.granted)
+            }
+            Place::Returning { bytes, staying } => {
+                bytes.saturating_add(staying).max(account.granted).max(on_gpu)
             }
         }
     }
@@ -436,9 +425,9 @@ impl GpuMemory {
             return 0;
         };
         account.given_at = now;
-        if let Place::Out { bytes, rest, .. } = account.place {
-            account.place = Place::Returning { bytes, rest };
-            account.granted = grants.grant(&want.share, bytes.saturating_add(rest));
+        if let Place::Out { bytes, staying, .. } = account.place {
+            account.place = Place::Returning { bytes, staying };
+            account.granted = grants.grant(&want.share, bytes.saturating_add(staying));
             moves.push(Move::In(want.share.clone()));
             return want.missing.min(free);
         }

@@ -21,8 +21,8 @@ pub(super) struct Record {
     /// Memory of the GPU that they had, in bytes.
     pub(super) bytes: u64,
     /// Memory that stays on the GPU, in bytes.
-    #[serde(default)]
-    pub(super) rest: u64,
+    #[serde(default, alias = "rest")]
+    pub(super) staying: u64,
 }
 
 /// A process. A number alone may be that of another one by now.
@@ -97,7 +97,7 @@ pub(crate) fn living(folder: &Path, proc: &Proc) -> usize {
 
 /// Bytes of a share that an earlier agent left on the host, and that stay on the GPU.
 pub(crate) fn swapped(folder: &Path) -> Option<(u64, u64)> {
-    Record::read(folder).map(|record| (record.bytes, record.rest))
+    Record::read(folder).map(|record| (record.bytes, record.staying))
 }
 
 fn path(folder: &Path) -> PathBuf {
@@ -119,7 +119,7 @@ mod tests {
         let folder = temp.path().join("uid_share");
         assert_eq!((Record::read(&folder), swapped(&folder)), (None, None));
         let process = RecordedProcess { pid: 7, start_time: 9 };
-        let record = Record { processes: vec![process], bytes: 5, rest: 2 };
+        let record = Record { processes: vec![process], bytes: 5, staying: 2 };
         record.write(&folder).unwrap();
         assert_eq!((Record::read(&folder), swapped(&folder)), (Some(record), Some((5, 2))));
         remove_record(&folder).unwrap();

@@ -32,9 +32,14 @@ use crate::swap::{
     swapped,
 };
 
+/// How long guards may take to connect to a new agent. They try each 16 s at least.
+const CONNECT_TIME: Duration = Duration::from_secs(20);
+
 /// The memory of the node's shares.
 #[derive(Debug)]
 pub(super) struct Swapping {
+    /// Until when guards may not have connected to this agent yet, once it has begun.
+    connects_until: Option<Duration>,
     gpu_time: Arc<GpuTime>,
     mover: Mover,
     /// Plans by GPU.
@@ -83,6 +88,7 @@ impl Grants for Limits<'_> {
 impl Swapping {
     pub(super) fn new(gpu_time: Arc<GpuTime>, mover: Mover) -> Self {
         Self {
+            connects_until: None,
             gpu_time,
             mover,
             gpus: BTreeMap::new(),
@@ -151,6 +157,7 @@ impl Swapping {
             return;
         }
         let pages = self.gpu_time.memory();
+        let is_new = at < *self.connects_until.get_or_insert(at + CONNECT_TIME);
         self.adopt(at, &pages, context);
         let mut observed = BTreeSet::new();
         for gpu in gpus {
@@ -158,7 +165,7 @@ impl Swapping {
             let Some(size) = self.sizes.get(&gpu).copied() else { continue };
             let usable = size.saturating_sub(context.foreign.get(&gpu).copied().unwrap_or(0));
             let plan = self.gpus.entry(gpu.clone()).or_insert_with(new_plan);
-            let shares = observe(&gpu, plan, &pages, context);
+            let shares = observe(&gpu, plan, &pages, is_new, context);
             let mut limits = Limits {
                 shares: &mut *context.shares,
                 copy: &mut *context.copy,
@@ -183,21 +190,34 @@ impl Swapping {
         &mut self,
         at: Duration,
         pages: &BTreeMap<String, Vec<ProcessMemory>>,
-        context: &SwapContext<'_>,
+        context: &mut SwapContext<'_>,
     ) {
+        let mut found = Vec::new();
         for (name, share) in elastic(context.shares) {
-            let left = if self.states.contains_key(name) {
-                self.shown_out(name, share, pages.get(name))
-            } else {
+            let is_new = !self.states.contains_key(name);
+            let left = if is_new {
                 self.states.insert(name.clone(), SwapState::Swappable);
                 swapped(&share.share.folder)
+            } else {
+                self.shown_out(name, share, pages.get(name))
             };
-            let Some(left) = left else { continue };
-            if self.suspended.insert(name.clone()) {
-                self.gpu_time.suspend(name, true);
+            found.extend(
+                left.map(|left| (name.clone(), share.share.gpu_uuid.clone(), left, is_new)),
+            );
+        }
+        for (name, gpu, left, is_new) in found {
+            self.suspend(&name, true);
+            let plan = self.gpus.entry(gpu).or_insert_with(new_plan);
+            if is_new {
+                plan.adopt_out(&name, left, at);
+            } else {
+                let mut limits = Limits {
+                    shares: &mut *context.shares,
+                    copy: &mut *context.copy,
+                    gpu_time: &self.gpu_time,
+                };
+                plan.adopt_shown(&name, left, at, &mut limits);
             }
-            let gpu = share.share.gpu_uuid.clone();
-            self.gpus.entry(gpu).or_insert_with(new_plan).adopt_out(name, left, at);
         }
     }
 
@@ -256,8 +276,8 @@ impl Swapping {
         let containers = containers.collect();
         let taken = self.others_on_host(name, context.shares);
         let parts = self.gpus.get(&share.share.gpu_uuid).and_then(|plan| plan.parts(name));
-        let rest = parts.map_or(0, |(_, rest)| rest);
-        let sizes = MoveSizes { bytes: *bytes, rest, taken };
+        let staying = parts.map_or(0, |(_, staying)| staying);
+        let sizes = MoveSizes { bytes: *bytes, staying, taken };
         self.mover.out(moving, processes.into_iter().collect(), containers, sizes);
     }
 
@@ -367,11 +387,20 @@ fn obstacle(unit: SwapUnit, pages: Option<&Vec<ProcessMemory>>) -> Option<SwapSt
     }
 }
 
-/// The shares of a GPU as the plan sees them.
+/// Whether guards that move memory of a share have yet to connect. Before the driver lists processes, the ledger shows that there are
+/// some.
+fn is_connecting(share: &MonitoredShare, used: u64, pages: &[ProcessMemory]) -> bool {
+    let is_missing = |process: Process| !pages.iter().any(|page| page.pid == process.pid);
+    let is_unseen = pages.is_empty() && used > 0;
+    share.share.swap_unit == SwapUnit::Pages && (is_unseen || share.processes().any(is_missing))
+}
+
+/// The shares of a GPU as the plan sees them. To a new agent guards may not have connected yet.
 fn observe(
     gpu: &str,
     plan: &GpuMemory,
     pages: &BTreeMap<String, Vec<ProcessMemory>>,
+    is_new: bool,
     context: &mut SwapContext<'_>,
 ) -> BTreeMap<String, ShareMemory> {
     let (copy, proc) = (&mut *context.copy, context.proc);
@@ -381,6 +410,7 @@ fn observe(
         let used = monitored.used_bytes(copy);
         let own = pages.get(name);
         let pages = own.into_iter().flatten();
+        let connected = own.map_or(&[][..], Vec::as_slice);
         let needs = pages.clone().filter_map(|page| page.need);
         // Each of several processes may have it; the others ask again.
         let need = needs.min();
@@ -406,6 +436,7 @@ fn observe(
                     Some(pages.clone().map(|page| page.movable).fold(0, u64::saturating_add))
                 }
             },
+            is_connecting: is_new && is_connecting(monitored, used.unwrap_or(0), connected),
         };
         (name.clone(), observed)
     });

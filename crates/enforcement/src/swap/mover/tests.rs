@@ -34,7 +34,7 @@ fn share(folder: &Path) -> MovingShare {
 
 /// Sizes of a share of which all moves.
 fn sizes(bytes: u64) -> MoveSizes {
-    MoveSizes { bytes, rest: 0, taken: 0 }
+    MoveSizes { bytes, staying: 0, taken: 0 }
 }
 
 /// A process that is there.

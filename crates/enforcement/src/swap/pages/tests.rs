@@ -4,7 +4,7 @@ use std::mem::offset_of;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use octavo_guard_abi::lease_page::{CAN_MOVE, LeasePage, TO_HOST};
+use octavo_guard_abi::lease_page::{CAN_MOVE, LeasePage, MOVE_UNKNOWN_CONTEXT, TO_HOST};
 use tempfile::TempDir;
 
 use super::*;
@@ -33,7 +33,7 @@ impl Node {
         let pid = std::process::id();
         let start_time = Proc::new("/proc".into()).stat(pid).unwrap().start_time;
         let processes = vec![Process { pid, start_time }.into()];
-        Record { processes, bytes: 7, rest: 1 }.write(node.temp.path()).unwrap();
+        Record { processes, bytes: 7, staying: 1 }.write(node.temp.path()).unwrap();
         node
     }
 
@@ -106,7 +106,7 @@ fn what_does_not_come_back_stays_recorded() {
     let error = moved.join().unwrap().unwrap_err();
     assert!(matches!(&error, MoveError::Stuck(_)), "{error:?}");
     assert!(error.to_string().contains("CUDA error 304"), "{error}");
-    assert_eq!(node.record().map(|record| (record.bytes, record.rest)), Some((7, 1)));
+    assert_eq!(node.record().map(|record| (record.bytes, record.staying)), Some((7, 1)));
     let moved = node.moves(false);
     node.answers(0, false, OUT_OF_MEMORY, 5);
     node.answers(1, false, 0, 0);
@@ -128,13 +128,53 @@ fn the_process_that_does_not_answer_is_named() {
 }
 
 #[test]
+fn a_copy_that_goes_on_is_progress() {
+    let node = Node::with(1);
+    let asked = node.gpu_time.page_move("a", true);
+    let before = asked.ask();
+    assert_eq!(asked.ask(), before);
+    node.guards[0].write(&1_u32.to_ne_bytes(), offset_of!(LeasePage, move_progress));
+    assert_ne!(asked.ask(), before);
+}
+
+#[test]
+fn a_context_that_the_guard_does_not_know_is_named() {
+    let node = Node::with(1);
+    let moved = node.moves(true);
+    node.answers(0, true, MOVE_UNKNOWN_CONTEXT, 0);
+    node.answers(0, false, 0, 0);
+    let error = moved.join().unwrap().unwrap_err();
+    assert_eq!(error.reason(), Some(CheckpointError::Refused));
+    assert!(error.to_string().contains("does not know"), "{error}");
+}
+
+#[test]
 fn a_process_that_connects_later_is_asked_then() {
     let mut node = Node::with(0);
+    // It has a page of an earlier agent.
+    let _page = Guard::of_this_process(&node.gpu_time, "b");
     let moved = node.moves(false);
     node.guards.push(joined(&node.gpu_time));
     node.answers(0, false, 0, 0);
     moved.join().unwrap().unwrap();
     assert_eq!(node.record(), None);
+}
+
+#[test]
+fn a_process_that_has_executed_a_program_is_not_awaited() {
+    let node = Node::with(0);
+    let mut program = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+    let pid = program.id();
+    let proc = Proc::new("/proc".into());
+    // Until it has executed the program, the child has what this process maps.
+    eventually("a program", || !proc.maps_memory_file(pid, octavo_lease_page::NAME));
+    let start_time = proc.stat(pid).unwrap().start_time;
+    let processes = vec![Process { pid, start_time }.into()];
+    Record { processes, bytes: 7, staying: 1 }.write(node.temp.path()).unwrap();
+    node.moves(false).join().unwrap().unwrap();
+    assert_eq!(node.record(), None);
+    program.kill().unwrap();
+    program.wait().unwrap();
 }
 
 #[test]

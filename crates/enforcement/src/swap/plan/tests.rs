@@ -3,6 +3,7 @@
 use super::*;
 
 mod model;
+mod waits;
 
 const GIB: u64 = 1 << 30;
 

@@ -58,6 +58,9 @@ pub(super) enum Victims {
     None,
 }
 
+/// Moves of a share that fail in succession before no other one waits for it.
+const MAX_FAILED_MOVES: u32 = 3;
+
 /// How long the driver may count memory that was moved.
 const SETTLE_TIME: Duration = Duration::from_secs(5);
 
@@ -74,9 +77,9 @@ impl GpuMemory {
         let coming = self.accounts.iter().filter_map(|(name, account)| match account.place {
             Place::Leaving { bytes, .. } => Some(bytes),
             // The driver may take a moment to count it no more.
-            Place::Out { bytes, rest, since } if now.saturating_sub(since) < SETTLE_TIME => {
+            Place::Out { bytes, staying, since } if now.saturating_sub(since) < SETTLE_TIME => {
                 let counted =
-                    |share: &ShareMemory| share.driver.map(|all| all.saturating_sub(rest));
+                    |share: &ShareMemory| share.driver.map(|all| all.saturating_sub(staying));
                 shares.get(name).map(|share| counted(share).unwrap_or(bytes))
             }
             _ => None,
@@ -95,15 +98,16 @@ impl GpuMemory {
         };
         for Candidate { share, bytes, .. } in victims {
             if let Some(account) = self.accounts.get_mut(&share) {
-                let rest = shares.get(&share).map_or(0, ShareMemory::rest);
-                account.place = Place::Leaving { bytes, rest };
+                let staying = shares.get(&share).map_or(0, ShareMemory::staying);
+                account.place = Place::Leaving { bytes, staying };
             }
             moves.push(Move::Out(share, bytes));
         }
         Victims::Move
     }
 
-    /// Whether a share within its request can have what it wants once all others have had moves and rests.
+    /// Whether a share within its request can have what it wants once others are moved that are left alone for now, or have yet to
+    /// connect. One whose moves have failed several times is not counted on.
     pub(super) fn has_hope(
         &self,
         now: Duration,
@@ -114,15 +118,17 @@ impl GpuMemory {
         let fixed = shares.iter().map(|(name, share)| match self.accounts.get(name) {
             _ if *name == want.share => self.held(name, share),
             Some(account) if matches!(account.place, Place::Resident(_)) => {
-                let can_go = share.is_movable() && share.present() > share.request;
-                if can_go { share.rest() } else { share.present().max(share.request) }
+                let can_go = (share.is_movable() || share.is_connecting)
+                    && share.present() > share.request
+                    && account.failed_moves < MAX_FAILED_MOVES;
+                if can_go { share.least_staying() } else { share.present().max(share.request) }
             }
             Some(account) => match account.place {
                 // More than it said may have stayed.
-                Place::Out { rest, since, .. } if now.saturating_sub(since) >= SETTLE_TIME => {
-                    share.driver.unwrap_or(rest)
+                Place::Out { staying, since, .. } if now.saturating_sub(since) >= SETTLE_TIME => {
+                    share.driver.unwrap_or(staying)
                 }
-                place => place.parts().map_or(0, |(_, rest)| rest),
+                place => place.parts().map_or(0, |(_, staying)| staying),
             },
             None => self.held(name, share),
         });
@@ -147,7 +153,7 @@ impl GpuMemory {
                 || !share.is_movable()
                 || !is_above
                 || !is_open
-                || account.rests_until > now
+                || account.retry_at > now
             {
                 return None;
             }

@@ -58,17 +58,21 @@ impl GpuMemory {
                 (Place::Resident(_), Some(since), Some(need)) => {
                     let target = share.used.saturating_add(need);
                     // What is beyond its request must be movable.
-                    let stays = share.is_unmovable || share.rest() > share.request;
+                    let stays = share.is_unmovable || share.staying() > share.request;
                     let is_vain = target > share.limit || stays && target > share.request;
-                    if target <= account.granted || is_vain {
+                    let is_certain = !share.is_connecting || target > share.limit;
+                    if target <= account.granted || is_vain && is_certain {
                         grants.answer(name);
+                        continue;
+                    }
+                    if is_vain {
                         continue;
                     }
                     (target - self.held(name, share).min(target), target, Some(since))
                 }
-                (Place::Out { bytes, rest, .. }, since, _) if now >= self.due_back(account) => {
+                (Place::Out { bytes, staying, .. }, since, _) if now >= self.due_back(account) => {
                     // A move that was broken off may have left some of it on the GPU.
-                    let size = bytes.saturating_add(rest);
+                    let size = bytes.saturating_add(staying);
                     (size.saturating_sub(self.held(name, share)), size, since)
                 }
                 _ => continue,
@@ -90,9 +94,9 @@ impl GpuMemory {
     fn due_back(&self, account: &Account) -> Duration {
         match (account.place, account.wants_since) {
             (Place::Out { since, .. }, None) => {
-                account.rests_until.max(since + self.settings.return_after)
+                account.retry_at.max(since + self.settings.return_after)
             }
-            _ => account.rests_until,
+            _ => account.retry_at,
         }
     }
 

@@ -76,6 +76,16 @@ fn what_guards_have_moved_is_found_without_a_record() {
 }
 
 #[test]
+fn guards_that_move_memory_have_yet_to_connect() {
+    let (_, mut share) = share("a");
+    assert!(!is_connecting(&share, GIB, &[]), "the driver moves its processes");
+    share.share.swap_unit = SwapUnit::Pages;
+    assert!(is_connecting(&share, GIB, &[]));
+    assert!(!is_connecting(&share, 0, &[]), "there is none");
+    assert!(!is_connecting(&share, GIB, &[page(0, CAN_MOVE, 0)]));
+}
+
+#[test]
 fn the_unit_decides_what_stands_in_the_way() {
     let of = |unit, page| obstacle(unit, Some(&vec![page]));
     let (processes, pages) = (SwapUnit::Processes, SwapUnit::Pages);

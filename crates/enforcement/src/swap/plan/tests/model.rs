@@ -75,8 +75,8 @@ fn run(seed: u64, spoil: impl Fn(&mut GpuMemory, &mut Vec<Move>, &Gpu)) -> Resul
             }
             share.driver = Some(share.used);
             // Of each second one some memory stays on the GPU.
-            let rest = share.used.min(share.request / 2);
-            share.movable = (number % 2 == 1).then_some(share.used - rest);
+            let staying = share.used.min(share.request / 2);
+            share.movable = (number % 2 == 1).then_some(share.used - staying);
         }
         let physical: u64 = gpu.shares.values().map(|share| share.driver.unwrap_or(0)).sum();
         if physical > SIZE * GIB {
@@ -147,8 +147,8 @@ fn the_checks_find_broken_plans() {
         let out =
             memory.accounts.iter_mut().filter(|(_, it)| matches!(it.place, Place::Out { .. }));
         for (name, account) in out {
-            if let Place::Out { bytes, rest, .. } = account.place {
-                account.place = Place::Returning { bytes, rest };
+            if let Place::Out { bytes, staying, .. } = account.place {
+                account.place = Place::Returning { bytes, staying };
                 moves.push(Move::In(name.clone()));
             }
         }
