@@ -14,6 +14,7 @@
 //! are no neighbours to protect, and the measurements need the guard alone. Where shares lend memory, one of the commands
 //! counts it as an agent does, but stops no program either.
 
+mod in_use;
 mod leader;
 mod namespace;
 mod request;
@@ -54,14 +55,15 @@ GPU time is divided among all shares of the machine that such commands use. One 
 With --memory-limit a share has memory that others leave, up to the limit. When they need it, its processes move to
 the host and wait there, by `octavo process-checkpoint`. One of the commands decides that for all shares of the machine,
 and reports moves with -v. While such a share is used, the driver's count is fed back for all. Swapped processes take
-half of the host's memory at most. The --memory of all shares of a GPU should fit it together: nothing checks that.
+half of the host's memory at most, or the least --swap-host-memory of the commands that run. The --memory of all shares
+of a GPU should fit it together: a command that begins warns if they do not.
 
 Examples:
   octavo share run --memory 20Gi -- python train.py
   octavo share run --memory 10Gi --name team -- octavo probe    several commands, one share
   octavo share run --memory 10Gi --compute 30% -- octavo probe --busy 10
   octavo share run --memory 20Gi --memory-limit 60Gi -- python train.py    up to 60 GiB while others leave it")]
-    Run(RunArgs),
+    Run(Box<RunArgs>),
 
     /// Print the driver functions that the guard wraps
     Names,
@@ -77,6 +79,10 @@ pub(crate) struct RunArgs {
     /// Memory that the share may have while others leave it [default: that of --memory]
     #[arg(long, value_name = "QUANTITY")]
     pub(crate) memory_limit: Option<Quantity>,
+
+    /// Memory of the host that swapped processes of all shares may take together [default: half of it]
+    #[arg(long, value_name = "QUANTITY", requires = "memory_limit")]
+    pub(crate) swap_host_memory: Option<Quantity>,
 
     /// Part of the GPU's time while other shares want it, as in 30% or 12.5% [default: what others leave]
     #[arg(long, value_name = "PERCENT")]

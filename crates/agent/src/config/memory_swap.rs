@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use octavo_enforcement::backend::MemoryEnforcement;
-use octavo_enforcement::swap::SwapSettings;
+use octavo_enforcement::swap::{HostBudget, SwapSettings};
 use serde::Deserialize;
 
 use super::TimeEnforcement;
@@ -100,8 +100,8 @@ pub(super) fn complete(
     if matches!(memory, MemoryEnforcement::Driver | MemoryEnforcement::Off) {
         return Err(SwapConfigError::NoGuard);
     }
-    let host_bytes = host_memory.map(|memory| memory.0);
-    Ok(Some(SwapSettings { host_bytes, driver_root }))
+    let host = HostBudget::of(host_memory.map(|memory| memory.0));
+    Ok(Some(SwapSettings { host, driver_root }))
 }
 
 #[cfg(test)]
@@ -135,12 +135,12 @@ mod tests {
         }
         for memory in [Auto, Guard] {
             let driver_root = "/driver".into();
-            let settings = SwapSettings { host_bytes: None, driver_root };
+            let settings = SwapSettings { host: HostBudget::of(None), driver_root };
             assert_eq!(with(on, leases, memory), Ok(Some(settings)));
         }
         let memory = Some(SwapHostMemory(1 << 30));
         let settings = with((MemorySwap::Processes, memory), leases, Guard).unwrap();
-        assert_eq!(settings.and_then(|settings| settings.host_bytes), Some(1 << 30));
+        assert_eq!(settings.and_then(|settings| settings.host.bytes()), Some(1 << 30));
         assert_eq!(with((MemorySwap::Off, None), leases, Guard), Ok(None));
         assert_eq!(with((MemorySwap::Off, memory), leases, Guard), Err(NoSwap));
     }

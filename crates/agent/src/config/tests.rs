@@ -132,7 +132,7 @@ fn memory_is_swapped_only_with_leases_and_the_guard() {
     let error = complete(on).unwrap_err().to_string();
     assert!(error.contains("timeEnforcement to leases"), "{error}");
     let swap = complete(&format!("{on}timeEnforcement: leases\n")).unwrap().swap.unwrap();
-    assert_eq!((swap.host_bytes, swap.driver_root), (Some(64 << 30), "/driver-root".into()));
+    assert_eq!((swap.host.bytes(), swap.driver_root), (Some(64 << 30), "/driver-root".into()));
 }
 
 #[test]

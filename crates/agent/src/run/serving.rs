@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use kube::Client;
 use octavo_api::names;
+use octavo_enforcement::swap::{HostBudget, SwapSettings};
 use octavo_enforcement::watchdog::{self, FindingSinks, WatchedNode};
 use octavo_kube_io::events::Events;
 use octavo_node::failpoint;
@@ -270,12 +271,17 @@ impl NodeAgent {
     /// Watches over the shares while their containers run.
     fn watch(&self, claims: Claims, client: Client, events: Events, period: &ActivePeriod) {
         let snapshots = self.snapshots.clone();
+        let has_time_leases = self.config.time_enforcement == TimeEnforcement::Leases;
         let watched = WatchedNode {
             name: self.config.node_name.clone(),
             cgroup_root: self.config.paths.cgroup_root.clone(),
             interval: self.config.watch_interval.0,
-            has_time_leases: self.config.time_enforcement == TimeEnforcement::Leases,
-            swap: self.config.swap.clone(),
+            has_time_leases,
+            // Shares that were prepared before the setting was turned off lend memory until their pods end.
+            swap: self.config.swap.clone().or_else(|| {
+                let driver_root = self.config.paths.driver_root_seen.clone();
+                has_time_leases.then(|| SwapSettings { host: HostBudget::of(None), driver_root })
+            }),
             shares: claims.active_shares(),
             driver: Box::new(move || snapshots.borrow().driver.clone()),
         };

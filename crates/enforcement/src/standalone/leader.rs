@@ -8,7 +8,7 @@
 //! moves their processes ([`crate::watchdog`]). Processes that an earlier holder left on the host are in the shares' records.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -22,12 +22,13 @@ use octavo_guard_abi::SOCKET_FILE;
 use tokio::sync::watch;
 
 use super::RunArgs;
+use super::in_use::FolderLock;
 use super::request::ShareRequest;
-use super::share::{FOLDER, USE_LOCK};
+use super::share::FOLDER;
 use crate::gpu_time::{GpuTime, TimedShare};
 use crate::process::proc::Proc;
 use crate::share::ActiveShare;
-use crate::swap::SwapSettings;
+use crate::swap::{HostBudget, SwapSettings};
 use crate::watchdog::guards::connection_quota::ConnectionQuota;
 use crate::watchdog::guards::listener::GuardListener;
 use crate::watchdog::{WatchedNode, watch_alone};
@@ -97,18 +98,19 @@ impl Leader {
         let driver: Arc<dyn Driver> = Arc::new(Nvml::open(&library, &self.sys_root)?);
         let handle = DriverHandle::of(&driver);
         let (sender, shares) = watch::channel(Arc::default());
+        let (budget, host) = HostBudget::changing(None);
         let watched = WatchedNode {
             name: String::new(),
             cgroup_root: "/sys/fs/cgroup".into(),
             interval: WATCH_INTERVAL,
             has_time_leases: true,
-            swap: Some(SwapSettings { host_bytes: None, driver_root: self.driver_root.clone() }),
+            swap: Some(SwapSettings { host, driver_root: self.driver_root.clone() }),
             shares,
             driver: Box::new(move || handle.clone()),
         };
         tokio::select! {
             () = watch_alone(watched, gpu_time) => Ok(()),
-            failed = publish(&sender) => Ok(failed?),
+            failed = publish(&sender, &budget) => Ok(failed?),
         }
     }
 }
@@ -118,7 +120,10 @@ async fn give_leases(gpu_time: &Arc<GpuTime>) -> io::Result<()> {
     let quota = ConnectionQuota::for_process();
     let (mut shares, mut listeners) = (BTreeMap::new(), BTreeMap::new());
     loop {
-        let now = requests()?;
+        let Some(now) = requests()? else {
+            tokio::time::sleep(INTERVAL).await;
+            continue;
+        };
         if now.values().any(ShareRequest::is_elastic) {
             return Ok(());
         }
@@ -148,28 +153,27 @@ async fn give_leases(gpu_time: &Arc<GpuTime>) -> io::Result<()> {
     }
 }
 
-/// Sends the shares that there are, whenever that changes.
-async fn publish(sender: &watch::Sender<Arc<[ActiveShare]>>) -> io::Result<()> {
+/// Sends the shares that there are, and the least memory of the host that any of them leaves to all, whenever that changes.
+async fn publish(
+    sender: &watch::Sender<Arc<[ActiveShare]>>,
+    budget: &watch::Sender<Option<u64>>,
+) -> io::Result<()> {
     loop {
-        let now: Arc<[_]> = requests()?.values().map(ShareRequest::active).collect();
-        sender.send_if_modified(|shares| {
-            let is_new = *shares != now;
-            *shares = Arc::clone(&now);
-            is_new
-        });
+        if let Some(now) = requests()? {
+            let least = now.values().filter_map(|share| share.swap_host_memory).min();
+            budget.send_if_modified(|budget| std::mem::replace(budget, least) != least);
+            let now: Arc<[_]> = now.values().map(ShareRequest::active).collect();
+            sender.send_if_modified(|shares| {
+                let is_new = *shares != now;
+                *shares = Arc::clone(&now);
+                is_new
+            });
+        }
         tokio::time::sleep(INTERVAL).await;
     }
 }
 
-/// What the shares in use ask for.
-fn requests() -> io::Result<Requests> {
-    let roots = fs::read_dir(FOLDER)?.filter_map(|entry| entry.ok().map(|entry| entry.path()));
-    // That of a killed command stays until the next boot.
-    let used = roots.filter(|root| is_used(root));
-    Ok(used.filter_map(|root| ShareRequest::read(&root).map(|share| (root, share))).collect())
-}
-
-/// Whether a command uses a share: it locks a file of the run root.
-fn is_used(root: &Path) -> bool {
-    File::open(root.join(USE_LOCK)).is_ok_and(|lock| lock.try_lock().is_err())
+/// What the shares in use ask for; `None` while a command makes or removes a share: it would take a look for a use.
+fn requests() -> io::Result<Option<Requests>> {
+    FolderLock::try_take(Path::new(FOLDER))?.map(|lock| lock.requests()).transpose()
 }

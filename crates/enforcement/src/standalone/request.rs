@@ -37,6 +37,9 @@ pub(super) struct ShareRequest {
     pub(super) memory: u64,
     /// Memory that it may have, in bytes.
     pub(super) memory_limit: u64,
+    /// Memory of the host that swapped processes of all shares may take together, in bytes.
+    #[serde(default)]
+    pub(super) swap_host_memory: Option<u64>,
     /// The writing of its files.
     pub(super) generation: u64,
     is_strict: bool,
@@ -76,6 +79,11 @@ impl ShareRequest {
             "the GPU has {} MiB, which is less than the share is to have",
             gpu_bytes >> 20
         );
+        let swap_host_memory = args.swap_host_memory.as_ref().map(|quantity| {
+            bytes(quantity)
+                .filter(|bytes| *bytes > 0)
+                .context("--swap-host-memory is at least a byte")
+        });
         ensure!(
             args.compute_limit != Some(ComputePart(0)),
             "--compute-limit is 0: no program of the share would ever launch"
@@ -96,6 +104,7 @@ impl ShareRequest {
             minor,
             memory,
             memory_limit,
+            swap_host_memory: swap_host_memory.transpose()?,
             generation: generation.unwrap_or_else(new_generation),
             is_strict: args.strict,
             compute: args.compute.map_or(0, |part| part.0),
@@ -115,6 +124,26 @@ impl ShareRequest {
         if self.memory_limit == self.memory && earlier.is_elastic() {
             self.memory_limit = self.memory.max(earlier.memory_limit);
         }
+        self.swap_host_memory = self.swap_host_memory.or(earlier.swap_host_memory);
+    }
+
+    /// Why others and this one may not have what they ask for together, if their GPU, of so many bytes, is too small.
+    pub(super) fn excess<'a>(
+        &self,
+        others: impl IntoIterator<Item = &'a Self>,
+        gpu_bytes: u64,
+    ) -> Option<String> {
+        let others = others.into_iter().filter(|other| other.gpu == self.gpu);
+        let all = others.map(|other| other.memory).fold(self.memory, u64::saturating_add);
+        (all > gpu_bytes).then(|| {
+            format!(
+                "the shares of GPU {} ask for {} MiB together, and it has {} MiB: an allocation \
+                 within a share may fail",
+                self.share_id,
+                all >> 20,
+                gpu_bytes >> 20
+            )
+        })
     }
 
     /// Writes it to the share's run root.
@@ -173,4 +202,4 @@ impl ShareRequest {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

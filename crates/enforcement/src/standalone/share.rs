@@ -15,6 +15,7 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::mount::{UnmountFlags, unmount};
 
 use super::RunArgs;
+use super::in_use::{FolderLock, USE_LOCK};
 use super::request::ShareRequest;
 use crate::backend::{BackendKind, Backends, EnforcedShare};
 use crate::share::{self, GuardedShare, LimitedShare, share_folder};
@@ -24,9 +25,6 @@ pub(super) const OWN: &str = "/run/octavo";
 
 /// Folder of standalone shares, each with its own run root.
 pub(super) const FOLDER: &str = "/run/octavo-share";
-
-/// The file of a run root that the commands of a share lock.
-pub(super) const USE_LOCK: &str = "lock";
 
 /// A share that was prepared.
 #[derive(Debug)]
@@ -62,7 +60,8 @@ impl StandaloneShare {
         let root = Path::new(FOLDER).join(&name);
         fs::create_dir_all(FOLDER).with_context(|| format!("making {FOLDER}: this needs root"))?;
         // Commands of one name that start at the same time must use one share.
-        let turn = turn().context("waiting for the turn to make a share")?;
+        let folder_lock =
+            FolderLock::take(Path::new(FOLDER)).context("waiting for other commands")?;
         fs::create_dir_all(&root).with_context(|| format!("making {}", root.display()))?;
         let lock = File::create(root.join(USE_LOCK)).context("locking the share")?;
         let is_used = lock.try_lock().is_err();
@@ -72,13 +71,19 @@ impl StandaloneShare {
             ensure!(is_new, "removing what an earlier command has left: {error}");
         }
         lock.lock_shared().context("locking the share")?;
-        let gpu = (gpu.uuid.as_str(), gpu.minor, gpu.memory_bytes);
+        let gpu_bytes = gpu.memory_bytes;
+        let gpu = (gpu.uuid.as_str(), gpu.minor, gpu_bytes);
         let mut request = ShareRequest::new(args, &name, &root, gpu)?;
         let earlier = if is_used { ShareRequest::read(&root) } else { None };
         // Programs that outlive their command use the share, too.
         fcntl_setfd(&lock, FdFlags::empty()).context("locking the share")?;
         if let Some(earlier) = earlier {
             request.join(&earlier);
+        }
+        let mut others = folder_lock.requests().context("looking for other shares")?;
+        others.remove(&root);
+        if let Some(excess) = request.excess(others.values(), gpu_bytes) {
+            tracing::warn!("{excess}");
         }
         let paths = paths(&root, args);
         let files = DriverFiles::discover(&args.driver_root, &inventory.versions.driver);
@@ -114,7 +119,7 @@ impl StandaloneShare {
             folder_in_container: seen.clone(),
         };
         let edits = backend.edits(&paths, &share);
-        drop(turn);
+        drop(folder_lock);
         Ok(Self { root, lock, folder, seen, edits, is_elastic: request.is_elastic() })
     }
 
@@ -123,7 +128,7 @@ impl StandaloneShare {
         let Self { root, lock, .. } = self;
         // Files mounted in this namespace cannot be removed.
         let _ = unmount(OWN, UnmountFlags::DETACH);
-        let Ok(_turn) = turn() else { return };
+        let Ok(_folder_lock) = FolderLock::take(Path::new(FOLDER)) else { return };
         // Its programs have the same lock: only another one shows whether it is held.
         drop(lock);
         if File::open(root.join(USE_LOCK)).is_ok_and(|lock| lock.try_lock().is_ok()) {
@@ -131,13 +136,6 @@ impl StandaloneShare {
             let _ = fs::remove_dir_all(root);
         }
     }
-}
-
-/// Exclusive permission to create or remove the files of a share, while the file is open.
-fn turn() -> io::Result<File> {
-    let turn = File::create(Path::new(FOLDER).join(".turn"))?;
-    turn.lock()?;
-    Ok(turn)
 }
 
 /// The paths of the node, as backends need them.

@@ -17,7 +17,7 @@ use octavo_process_checkpoint::CheckpointError;
 use super::checkpoint::{Checkpoints, Direction, StepError};
 use super::host::{ContainerMemory, HostMemory, missing_room};
 use super::record::{Record, lock_path, remove_record};
-use super::{SwapSettings, pages};
+use super::{HostBudget, SwapSettings, pages};
 use crate::gpu_time::GpuTime;
 use crate::process::Process;
 use crate::process::proc::Proc;
@@ -100,7 +100,7 @@ impl MoveError {
 #[derive(Debug)]
 pub(crate) struct Mover {
     checkpoints: Checkpoints,
-    host_bytes: Option<u64>,
+    host: HostBudget,
     proc: Proc,
     gpu_time: Arc<GpuTime>,
     sender: Sender<Moved>,
@@ -124,10 +124,10 @@ impl Mover {
         gpu_time: Arc<GpuTime>,
     ) -> Self {
         let (sender, receiver) = mpsc::channel();
-        let SwapSettings { host_bytes, driver_root } = settings;
+        let SwapSettings { host, driver_root } = settings;
         let checkpoints = Checkpoints { program, driver_root };
         let is_ended = Arc::default();
-        Self { checkpoints, host_bytes, proc, gpu_time, sender, receiver, is_ended }
+        Self { checkpoints, host, proc, gpu_time, sender, receiver, is_ended }
     }
 
     /// Moves that have ended since the last call.
@@ -146,7 +146,7 @@ impl Mover {
         // Parents first.
         processes.sort_by_key(|process| (process.start_time, process.pid));
         let (checkpoints, gpu_time) = (self.checkpoints.clone(), Arc::clone(&self.gpu_time));
-        let (budget, is_ended) = (self.host_bytes, Arc::clone(&self.is_ended));
+        let (budget, is_ended) = (self.host.bytes(), Arc::clone(&self.is_ended));
         let MoveSizes { bytes, staying, taken } = sizes;
         self.begin(share, true, move |share| {
             drain(&gpu_time, &share.name, &is_ended)?;

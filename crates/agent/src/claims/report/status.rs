@@ -225,8 +225,9 @@ fn memory_swap(swap: SwapFact, since: jiff::Timestamp) -> Value {
         );
         (Status::True, names::REASON_SWAPPABLE, message)
     } else {
-        let message = "the node no longer moves memory to the host (`memorySwap: off`), so other shares may not get what they ask \
-             for; delete the pods so that the share is prepared again";
+        let message = "the node lends memory to no new shares (`memorySwap: off`). Memory of this one still moves to the host and \
+             back while the node gives leases of GPU time; without them other shares may not get what they ask for, and what is on the \
+             host stays there. Delete the pods so that the share is prepared again";
         (Status::False, names::REASON_SWAP_OFF, message.to_owned())
     };
     condition(names::CONDITION_MEMORY_SWAP, status, reason, &message, since)

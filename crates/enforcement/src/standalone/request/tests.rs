@@ -5,7 +5,7 @@ use super::*;
 const GIB: u64 = 1 << 30;
 const GPU: (&str, u32, u64) = ("GPU-0c7a0000-0000-4000-8000-000000000000", 3, 80 * GIB);
 
-fn asked(root: &Path, flags: &str) -> anyhow::Result<ShareRequest> {
+pub(in super::super) fn asked(root: &Path, flags: &str) -> anyhow::Result<ShareRequest> {
     let words = ["share"].into_iter().chain(flags.split_whitespace()).chain(["--", "true"]);
     let matches = RunArgs::augment_args(Command::new("share")).try_get_matches_from(words)?;
     ShareRequest::new(&RunArgs::from_arg_matches(&matches)?, "a", root, GPU)
@@ -35,6 +35,31 @@ fn a_share_may_have_up_to_its_limit() {
     let share = request.active();
     assert_eq!((share.memory_request, share.memory_bytes), (20 * GIB, 60 * GIB));
     assert!(request.is_elastic());
+}
+
+#[test]
+fn shares_that_ask_for_more_than_their_gpu_are_found() {
+    let root = tempfile::tempdir().unwrap();
+    let of = |memory: &str| asked(root.path(), &format!("--memory {memory}")).unwrap();
+    let (half, rest) = (of("40Gi"), of("41Gi"));
+    assert_eq!(half.excess([&of("40Gi")], 80 * GIB), None);
+    let excess = half.excess([&rest], 80 * GIB).unwrap();
+    assert!(excess.contains("82944 MiB together, and it has 81920 MiB"), "{excess}");
+    let elsewhere = ShareRequest { gpu: "GPU-2".to_owned(), ..rest };
+    assert_eq!(half.excess([&elsewhere], 80 * GIB), None);
+}
+
+#[test]
+fn the_budget_of_the_host_is_that_of_a_share_that_lends() {
+    let root = tempfile::tempdir().unwrap();
+    let flags = "--memory 1Gi --memory-limit 2Gi --swap-host-memory";
+    let request = asked(root.path(), &format!("{flags} 64Gi")).unwrap();
+    assert_eq!(request.swap_host_memory, Some(64 * GIB));
+    assert!(asked(root.path(), &format!("{flags} 0")).is_err());
+    assert!(asked(root.path(), "--memory 1Gi --swap-host-memory 64Gi").is_err());
+    let mut joined = asked(root.path(), "--memory 1Gi").unwrap();
+    joined.join(&request);
+    assert_eq!(joined.swap_host_memory, Some(64 * GIB));
 }
 
 #[test]

@@ -18,7 +18,8 @@ struct Node {
 
 /// A mover with the program in a folder.
 fn mover(folder: &Path) -> Mover {
-    let settings = SwapSettings { host_bytes: Some(1 << 30), driver_root: "/driver".into() };
+    let settings =
+        SwapSettings { host: HostBudget::of(Some(1 << 30)), driver_root: "/driver".into() };
     let proc = Proc::new("/proc".into());
     Mover::new(settings, folder.join("octavo"), proc, GpuTime::start().unwrap())
 }

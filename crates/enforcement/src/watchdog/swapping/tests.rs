@@ -3,7 +3,7 @@ use octavo_node::ClaimRef;
 
 use super::*;
 use crate::share::ActiveShare;
-use crate::swap::SwapSettings;
+use crate::swap::{HostBudget, SwapSettings};
 
 const GIB: u64 = 1 << 30;
 
@@ -36,7 +36,7 @@ fn share(name: &str) -> (String, MonitoredShare) {
 
 fn swapping() -> Swapping {
     let gpu_time = GpuTime::start().unwrap();
-    let settings = SwapSettings { host_bytes: None, driver_root: "/".into() };
+    let settings = SwapSettings { host: HostBudget::of(None), driver_root: "/".into() };
     let proc = Proc::new("/proc".into());
     let mover = Mover::new(settings, "octavo".into(), proc, Arc::clone(&gpu_time));
     Swapping::new(gpu_time, mover)
