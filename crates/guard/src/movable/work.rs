@@ -39,12 +39,12 @@ pub(super) fn wait_for_work(process: &Process) -> Result<(), u32> {
 }
 
 /// Waits for all work of the current context up to a deadline. Work that waits for a call of the program never ends: the call waits
-/// for the move. A driver without events of contexts has no such bound; there a thread that has waited for long lets all go on.
+/// for the move. Without an event of the context there is no such bound; then a thread that has waited for long lets all go on.
 fn wait_for_context(context: Opaque, deadline: u64) -> Status {
     let mut event = 0;
-    let created = call::cuEventCreate(Out::to(&mut event), NO_TIMING);
-    if !created.is_success() {
-        return created;
+    // An event takes memory, and there may be none left.
+    if !call::cuEventCreate(Out::to(&mut event), NO_TIMING).is_success() {
+        return call::cuCtxSynchronize();
     }
     let mut status = call::cuCtxRecordEvent(context, event);
     if status.is_success() {

@@ -7,7 +7,7 @@ use octavo_guard_abi::lease_page::{Lease, MOVE_BUSY};
 use octavo_guard_abi::limits::{PAGES, STRICT};
 
 use crate::agent::{Agent, eventually};
-use crate::cuda::{GIB, MIB};
+use crate::cuda::{GIB, MIB, OUT_OF_MEMORY};
 use crate::{call, inside};
 
 /// A host function that blocks its stream until a flag is set.
@@ -48,14 +48,17 @@ fn work_that_waits_for_a_call_keeps_memory_on_the_gpu() {
 }
 
 #[test]
-fn a_driver_without_events_of_contexts_waits_for_them_itself() {
+fn without_an_event_of_a_context_the_driver_waits_for_it() {
     let cuda = inside!(8 * GIB, 80 * GIB, PAGES | STRICT);
     let agent = Agent::with(&cuda, Lease::Free);
     let filled = cuda.filled(2 * MIB, 1);
     cuda.failing(&[("cuCtxRecordEvent", 500), ("cuCtxSynchronize", 304)]);
     assert_eq!(agent.out(), 304);
-    cuda.failing(&[("cuCtxRecordEvent", 500)]);
-    assert_eq!((agent.out(), agent.back()), (0, 0));
+    for event in [("cuCtxRecordEvent", 500), ("cuEventCreate", OUT_OF_MEMORY)] {
+        cuda.failing(&[event]);
+        assert_eq!((agent.out(), agent.back()), (0, 0), "{event:?}");
+    }
+    cuda.failing(&[]);
     cuda.unchanged(&filled);
 }
 
