@@ -65,6 +65,8 @@ pub const HEALTH_CONTROLLER: &str = "octavo.dev/health-controller";
 pub const CONDITION_HEALTHY: &str = "Healthy";
 /// Condition of a `NodeHealth`: whether the policy that selects the node can be used.
 pub const CONDITION_POLICY_ACCEPTED: &str = "PolicyAccepted";
+/// Field manager of the orders of persons in a `NodeHealth`'s spec, as `octavo health fence` gives them.
+pub const HEALTH_ORDERS: &str = "octavo.dev/health-orders";
 /// Condition of a `HealthPolicy`: whether this version of it is in use.
 pub const CONDITION_ACCEPTED: &str = "Accepted";
 /// Condition of a `HealthPolicy`: whether many failures at once have stopped remedies.

@@ -38,7 +38,7 @@ Examples:
   octavo top -o json               for programs; apiVersion cli.octavo.dev/v1alpha1, kind Top or Shares")]
     Top(octavo_view::TopArgs),
 
-    /// Show the state of a pod's claims and, if a pod, a gang or a ComputeDomain waits, the reason
+    /// Show the state of a pod's claims and, if a pod, a gang or a ComputeDomain waits, the reason; the health of a GPU
     #[command(after_help = "\
 For gangs, and for pods that do not use Kubernetes' own scheduler, Octavo's scheduler is also asked.
 It says what the pod or gang waits for, what its placement costs, and which placement was second best.
@@ -51,6 +51,8 @@ no pod, at its own address.
 
 Selectors are shown as written and are not evaluated. If too few GPUs are free, the pod cannot run.
 If enough are free, selectors may still exclude them.
+
+A device is explained by what its agent knows of its health, as `octavo health describe` does.
 
 A ComputeDomain is explained node by node: the first step that is missing, why, and what to do.
 Its daemons are in the namespace of the Lease octavo-system/octavo-controller, or of the chart's
@@ -65,7 +67,8 @@ Examples:
   octavo explain podgroup train       a gang: a PodGroup, or the JobSet, Job, ... that owns its pods
   octavo explain podgroup train --scheduler-lease team-a/octavo-scheduler
   octavo explain computedomain nvl -n team-a
-  octavo explain computedomain/nvl -o json    for programs; kind ComputeDomainExplanation")]
+  octavo explain computedomain/nvl -o json    for programs; kind ComputeDomainExplanation
+  octavo explain device gpu-node-7/gpu-0      the health of a GPU; kind HealthDevice")]
     Explain(octavo_view::ExplainArgs),
 
     /// Find out what keeps GPUs from use, and what to do about it
@@ -84,6 +87,21 @@ Examples:
   octavo doctor gpu-node-7 --probe --probe-timeout 3m
   octavo doctor -o json            for programs; kind Doctor")]
     Doctor(octavo_view::DoctorArgs),
+
+    /// Show which GPUs are not well, why, and what they need; fence, release and retire GPUs
+    #[command(after_help = "\
+The agent of each node writes what it knows of its GPUs into the node's NodeHealth. GPUs that are Healthy
+are counted and not listed, unless --all is given. Exit code 0 means that it could be read, whatever it says.
+
+Examples:
+  octavo health                           GPUs that are not Healthy, and the sums of the cluster
+  octavo health gpu-node-7 --all -o wide  one node, with UUIDs and risk
+  octavo health --state Fenced,Retired
+  octavo health --watch                   repeated every 2 seconds
+  octavo health -o json                   for programs; kind Health
+  octavo health describe gpu-node-7/gpu-0
+  octavo health fence gpu-node-7 gpu-0 --reason 'fan is loud'")]
+    Health(Box<octavo_view::HealthArgs>),
 
     /// Prove that nodes can serve GPUs: driver, container runtime, CUDA and the offer of GPUs
     #[command(after_help = "\

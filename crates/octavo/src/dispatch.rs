@@ -67,6 +67,12 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
                 with_tls(&client_runtime()?, async { Ok(octavo_view::run_doctor(&args).await?) })?;
             return Ok(ExitStatus::from(status).into());
         }
+        Program::Health(args) => {
+            logging::start(cli.log, LogProfile::Command);
+            let status =
+                with_tls(&client_runtime()?, async { Ok(octavo_view::run_health(&args).await?) })?;
+            return Ok(ExitStatus::from(status).into());
+        }
         Program::Driver(args) => {
             logging::start(cli.log, LogProfile::Command);
             with_tls(&client_runtime()?, async { Ok(octavo_view::run_driver(&args).await?) })?;

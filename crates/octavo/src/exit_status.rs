@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use octavo_install::InstallStatus;
 use octavo_sim::run::SimStatus;
 use octavo_validate::ValidateStatus;
-use octavo_view::{DoctorStatus, ExplainStatus};
+use octavo_view::{DoctorStatus, ExplainStatus, HealthStatus};
 
 /// The end of a program that did not fail, as its exit code tells it to scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +42,16 @@ impl From<DoctorStatus> for ExitStatus {
         match status {
             DoctorStatus::Well => Self::Success,
             DoctorStatus::Sick => Self::CheckFailed,
+        }
+    }
+}
+
+impl From<HealthStatus> for ExitStatus {
+    fn from(status: HealthStatus) -> Self {
+        match status {
+            HealthStatus::Done => Self::Success,
+            HealthStatus::Waits => Self::NotSatisfied,
+            HealthStatus::Invalid => Self::CheckFailed,
         }
     }
 }

@@ -4,7 +4,12 @@ use jiff::Timestamp;
 
 /// How long ago something was, in the largest two units, as kubectl writes it: `3m12s`, `2d4h`.
 pub(crate) fn age(at: Timestamp, now: Timestamp) -> String {
-    let seconds = now.as_second().saturating_sub(at.as_second()).max(0);
+    span(now.as_second().saturating_sub(at.as_second()))
+}
+
+/// A length of time in its largest two units; one below zero counts as none.
+pub(crate) fn span(seconds: i64) -> String {
+    let seconds = seconds.max(0);
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{seconds}s"),

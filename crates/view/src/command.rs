@@ -1,8 +1,9 @@
-//! The commands `octavo top`, `octavo explain`, `octavo doctor` and `octavo driver`: arguments, reading, writing.
+//! The commands `octavo top`, `octavo explain`, `octavo doctor`, `octavo health` and `octavo driver`: arguments, reading, writing.
 
 mod doctor;
 mod driver;
 mod explain;
+mod health;
 mod screen;
 
 use std::io::{self, IsTerminal, Write};
@@ -20,6 +21,7 @@ use crate::top::{self, Selection, TableOptions, TopReport};
 pub use doctor::{DoctorArgs, DoctorStatus, run_doctor};
 pub use driver::{DriverArgs, run_driver};
 pub use explain::{ExplainArgs, run_explain};
+pub use health::{HealthArgs, HealthStatus, run_health};
 
 /// Options of `octavo top`.
 #[derive(Args, Clone, Debug)]

@@ -5,12 +5,14 @@
 //! | `facts` | reads [`Facts`] from the API server |
 //! | `checks` | pure functions from facts to findings |
 //! | `domains` | facts and checks of `ComputeDomains` |
+//! | `health` | GPUs that are out of service |
 //! | `node_problems` | what the agents say of their nodes |
 //! | `probe` | runs a pod on each node: checks of the host that only a container sees |
 
 mod checks;
 mod domains;
 mod facts;
+mod health;
 mod node_problems;
 mod probe;
 #[cfg(test)]

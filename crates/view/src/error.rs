@@ -6,6 +6,7 @@ use std::time::Duration;
 use octavo_kube_io::client::ClientError;
 use thiserror::Error;
 
+use crate::health::HealthError;
 use crate::scheduler::{LeaseName, LeaseProblem};
 use crate::snapshot::ObjectName;
 
@@ -144,7 +145,10 @@ pub enum ViewError {
         /// Where and why.
         message: String,
     },
-    /// Only pods, gangs and `ComputeDomains` can be explained.
+    /// `octavo health` failed.
+    #[error(transparent)]
+    Health(#[from] HealthError),
+    /// Only pods, gangs, `ComputeDomains` and devices can be explained.
     #[error("{kind:?} cannot be explained")]
     Kind {
         /// The requested kind.
@@ -177,7 +181,11 @@ impl ViewError {
 
     /// Whether the command line was wrong, and not the cluster.
     pub fn is_usage(&self) -> bool {
-        matches!(self, Self::Kind { .. } | Self::NoName { .. })
+        match self {
+            Self::Kind { .. } | Self::NoName { .. } => true,
+            Self::Health(error) => error.is_usage(),
+            _ => false,
+        }
     }
 
     /// What the user can do about the error.
@@ -255,9 +263,11 @@ impl ViewError {
                 Some("use the octavo of the scheduler's version (`octavo version`)".to_owned())
             }
             Self::Kind { .. } | Self::NoName { .. } => Some(
-                "write `octavo explain pod NAME`, `octavo explain podgroup NAME` or `octavo explain computedomain NAME`"
+                "write `octavo explain pod NAME`, `octavo explain podgroup NAME`, `octavo explain computedomain NAME` or \
+                 `octavo explain device NODE/GPU`"
                     .to_owned(),
             ),
+            Self::Health(error) => error.hint(),
             Self::Client(_)
             | Self::Refused { .. }
             | Self::SchedulerSays { .. }

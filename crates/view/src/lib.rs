@@ -6,6 +6,7 @@
 //! | [`top`], [`shares`], [`explain`] | pure functions from a snapshot to a report |
 //! | [`doctor`] | what keeps GPUs from use, with remedies; probe pods |
 //! | [`compute_domain`] | what a `ComputeDomain` and its pods wait for |
+//! | [`health`] | which GPUs are not well, and the word of a person about them |
 //! | [`driver`] | lets agents release the driver, and waits for them |
 //! | [`shares::read`] | adds the figures of the agents |
 //! | [`scheduler`] | adds the explanation of Octavo's scheduler |
@@ -23,6 +24,7 @@ pub mod driver;
 pub mod error;
 pub mod explain;
 pub mod fetch;
+pub mod health;
 pub mod output;
 pub mod pod_trouble;
 pub mod scheduler;
@@ -41,8 +43,8 @@ mod fixtures;
 mod port_forward;
 
 pub use command::{
-    DoctorArgs, DoctorStatus, DriverArgs, ExplainArgs, ExplainStatus, TopArgs, run_doctor,
-    run_driver, run_explain, run_top,
+    DoctorArgs, DoctorStatus, DriverArgs, ExplainArgs, ExplainStatus, HealthArgs, HealthStatus,
+    TopArgs, run_doctor, run_driver, run_explain, run_health, run_top,
 };
 pub use error::ViewError;
 pub use scheduler::Scheduler;

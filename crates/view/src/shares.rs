@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+pub(crate) use agents::AGENT_LABELS;
 pub use agents::{AgentAddress, metrics_of_nodes, read};
 pub use metrics_parser::{ShareKey, parse};
 pub use table::render;

@@ -287,6 +287,8 @@ pub enum GapKind {
     Cliques,
     /// The lease of the controller.
     Lease,
+    /// `HealthPolicies`.
+    HealthPolicies,
 }
 
 impl ClusterSnapshot {
@@ -340,6 +342,7 @@ impl fmt::Display for GapKind {
             Self::DaemonSets => "daemonsets",
             Self::Cliques => "computedomaincliques",
             Self::Lease => "the lease of the controller",
+            Self::HealthPolicies => "healthpolicies",
         })
     }
 }

@@ -73,7 +73,7 @@ const ALLOWED: [(&str, &[&str]); 42] = [
     ("scheduler", &["api", "cel", "dra", "engine", "kube-io"]),
     ("imex-daemon", &["api", "kube-io"]),
     ("mps-daemon", &["gpu", "node"]),
-    ("view", &["api", "dra", "engine", "kube-io", "migration", "term"]),
+    ("view", &["api", "dra", "engine", "health", "kube-io", "migration", "term"]),
     ("install", &["api", "migration", "view"]),
     ("validate", &["api", "gpu", "term", "view"]),
     ("fake-gpu", &["machine"]),

@@ -55,6 +55,7 @@ pub async fn run_doctor(args: &DoctorArgs) -> Result<DoctorStatus, ViewError> {
         facts.nodes.retain(|name, _| wanted.contains(name));
         facts.agents.retain(|agent| wanted.contains(&agent.node));
         facts.domains.nodes.retain(|name, _| wanted.contains(name));
+        facts.health.retain(|name, _| wanted.contains(name));
         facts.problems.retain(|problem| wanted.contains(&problem.node));
         facts.sick_mps_pods.retain(|pod| wanted.contains(&pod.node));
         facts.rivals.retain(|rival| wanted.contains(&rival.node));

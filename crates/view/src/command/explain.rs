@@ -9,6 +9,7 @@ use crate::connect::{ConnectArgs, Connection};
 use crate::error::ViewError;
 use crate::explain::{self, PodExplanation, TextOptions, WaitReason, explain_pod};
 use crate::fetch;
+use crate::health;
 use crate::output::{self, Format};
 use crate::scheduler::{
     self, DEFAULT_SCHEDULER, GangExplanation, GangTextOptions, LeaseName, SchedulerSelection,
@@ -20,7 +21,7 @@ use crate::snapshot::{Gap, GapKind, ObjectName};
 #[derive(Args, Clone, Debug)]
 pub struct ExplainArgs {
     /// What to explain: `pod NAME`, `pod/NAME`, `podgroup NAME` for a gang, by the object that
-    /// announces it, or `computedomain NAME`
+    /// announces it, `computedomain NAME`, or `device NODE/GPU`
     #[arg(value_name = "KIND NAME", num_args = 1..=2, required = true)]
     pub target: Vec<String>,
     /// Namespace [default: that of the context]
@@ -48,6 +49,8 @@ enum Target {
     Placed(Subject),
     /// A `ComputeDomain`.
     Domain,
+    /// A GPU of a node.
+    Device,
 }
 
 /// Runs `octavo explain`.
@@ -60,6 +63,10 @@ pub async fn run_explain(args: &ExplainArgs) -> Result<ExplainStatus, ViewError>
         Target::Placed(Subject::Pod) => pod(args, &connection, &name).await?,
         Target::Placed(Subject::Gang) => gang(args, &connection, &name).await?,
         Target::Domain => domain(args, &connection, &name).await?,
+        Target::Device => {
+            let gpu = health::name(&[name.name])?;
+            (super::health::describe(&connection, &gpu, args.form.output).await?, false)
+        }
     };
     write(&text)?;
     Ok(if waits { ExplainStatus::Waiting } else { ExplainStatus::Settled })
@@ -187,7 +194,7 @@ fn add_scheduler_answer(
     Ok(())
 }
 
-/// Parses `pod NAME`, `podgroup NAME`, `computedomain NAME` or `KIND/NAME`. The kind may be one of kubectl's short names.
+/// Parses `pod NAME`, `podgroup NAME`, `computedomain NAME`, `device NODE/GPU` or `KIND/NAME`. The kind may be one of kubectl's short names.
 fn parse_target(words: &[String]) -> Result<(Target, &str), ViewError> {
     let (kind, name) = match words {
         [kind, name] => (&**kind, &**name),
@@ -198,6 +205,7 @@ fn parse_target(words: &[String]) -> Result<(Target, &str), ViewError> {
         "pod" | "pods" | "po" => Target::Placed(Subject::Pod),
         "podgroup" | "podgroups" | "pg" => Target::Placed(Subject::Gang),
         "computedomain" | "computedomains" => Target::Domain,
+        "device" | "devices" => return Ok((Target::Device, name)),
         _ => return Err(ViewError::Kind { kind: kind.to_owned() }),
     };
     if name.is_empty() || name.contains('/') {

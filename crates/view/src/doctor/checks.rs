@@ -9,7 +9,7 @@ use octavo_api::names::{
 };
 
 use super::facts::{DeviceTaint, Facts, GpuNode, POLICIES};
-use super::{Checked, Finding, domains, node, node_problems};
+use super::{Checked, Finding, domains, health, node, node_problems};
 
 /// The oldest Kubernetes that is served, and the oldest with shares and dynamic MIG.
 const OLDEST: (u32, u32) = (1, 34);
@@ -17,7 +17,7 @@ const WITH_SHARES: (u32, u32) = (1, 36);
 /// The oldest containerd that reads CDI specs without being configured to.
 const CONTAINERD_WITH_CDI: u32 = 2;
 
-const CLUSTER: &str = "cluster";
+pub(super) const CLUSTER: &str = "cluster";
 /// Devices of a finding that are named.
 const MAX_NAMES: usize = 4;
 
@@ -31,6 +31,7 @@ pub fn check(facts: &Facts) -> Checked {
         findings.extend(agents(facts));
         findings.extend(others(facts));
         findings.extend(node_problems::check(facts));
+        findings.extend(health::check(facts));
         let (found, words) = domains::check(facts);
         findings.extend(found);
         compute_domains = words;

@@ -15,6 +15,7 @@ use octavo_dra::slice::{Device, TaintEffect};
 use octavo_migration::plan::{Component, component};
 
 use super::domains::{self, DomainFacts};
+use super::health;
 use super::node_problems::{self, NodeProblem};
 use crate::error::ViewError;
 use crate::fetch::list;
@@ -63,6 +64,8 @@ pub struct Facts {
     pub has_scheduler: bool,
     /// What the agents say of their nodes.
     pub problems: Vec<NodeProblem>,
+    /// GPUs out of service and all GPUs of each node, as the agents say.
+    pub health: BTreeMap<String, (i64, i64)>,
     /// Pods of MPS daemons that are not ready: namespace and name, node, and why.
     pub sick_mps_pods: Vec<AgentPod>,
     /// Pods of NVIDIA's or HAMi's stack that offer GPUs, on nodes with an agent: what they are, namespace and name, and node.
@@ -192,6 +195,7 @@ pub async fn read(client: &Client) -> Result<Facts, ViewError> {
     }
     read_rivals(client, &mut facts).await?;
     node_problems::read(client, &mut facts).await?;
+    health::read(client, &mut facts).await?;
     domains::read(client, &mut facts).await?;
     Ok(facts)
 }

@@ -79,6 +79,11 @@ fn each_fault_of_a_cluster_is_one_finding() {
     warning(|facts| _ = facts.policies.remove("o-claimstatus"), "the status of every claim");
     let class = |facts: &mut Facts| _ = facts.runtime_classes.insert("nvidia".to_owned());
     warning(class, "all GPUs of its node without a claim");
+    let out_of_service = |facts: &mut Facts| {
+        facts.health = [("a".to_owned(), (2, 8)), ("b".to_owned(), (0, 8))].into();
+    };
+    warning(out_of_service, "2 of 16 GPUs are out of service, on 1 of the nodes");
+    assert_eq!(found(|facts| facts.health = [("a".to_owned(), (0, 8))].into()), []);
     let with_policy = |text: &str| {
         found(|facts| {
             class(facts);

@@ -15,7 +15,8 @@ use crate::error::ViewError;
 use crate::{address, port_forward};
 
 /// Labels of the agents' pods, for any release name.
-const AGENT_LABELS: &str = "app.kubernetes.io/part-of=octavo,app.kubernetes.io/component=agent";
+pub(crate) const AGENT_LABELS: &str =
+    "app.kubernetes.io/part-of=octavo,app.kubernetes.io/component=agent";
 /// Name of the port with the metrics.
 const PORT_NAME: &str = "admin";
 /// Agents that are read at a time.

@@ -13,7 +13,7 @@ fn name(words: &[&str]) -> Result<(Target, String), String> {
 }
 
 #[test]
-fn pods_gangs_and_domains_are_named_in_both_of_kubectls_ways() {
+fn targets_are_named_in_both_of_kubectls_ways() {
     let is = |target| Ok((target, "train".to_owned()));
     for words in [&["pod", "train"][..], &["po/train"], &["pods/train"]] {
         assert_eq!(name(words), is(Target::Placed(Subject::Pod)));
@@ -23,6 +23,9 @@ fn pods_gangs_and_domains_are_named_in_both_of_kubectls_ways() {
     }
     for words in [&["computedomain", "train"][..], &["computedomains/train"]] {
         assert_eq!(name(words), is(Target::Domain));
+    }
+    for words in [&["device", "n-1/gpu-0"][..], &["device/n-1/gpu-0"]] {
+        assert_eq!(name(words), Ok((Target::Device, "n-1/gpu-0".to_owned())));
     }
 }
 
