@@ -24,17 +24,17 @@ pub struct ProbeArgs {
 
     /// Write data to the memory of each GPU, read it again, compare it, and exit
     #[arg(long, conflicts_with_all = ["paths", "no_timing", "bypass", "hold", "list", "seen", "fabric"])]
-    pub verify: bool,
+    pub round_trip: bool,
 
     /// Keep one GPU busy with equal kernels for SECONDS, print as JSON how many have ended, and exit. Run it in several containers
     /// at the same time to see how they share a GPU's time
-    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["paths", "no_timing", "bypass", "hold", "list", "seen", "verify", "fabric"])]
+    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["paths", "no_timing", "bypass", "hold", "list", "seen", "round_trip", "fabric"])]
     pub busy: Option<u32>,
 
     /// Keep MIB mebibytes of one GPU with known contents, check them from time to time, and print each check as a line of JSON. Between
     /// two checks the process is idle: its memory may be lent to others
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..1 << 24),
-        conflicts_with_all = ["paths", "no_timing", "bypass", "hold", "list", "seen", "verify", "busy", "fabric"])]
+        conflicts_with_all = ["paths", "no_timing", "bypass", "hold", "list", "seen", "round_trip", "busy", "fabric"])]
     pub keep: Option<u64>,
 
     /// With --keep: time between two checks

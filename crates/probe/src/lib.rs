@@ -19,9 +19,9 @@ mod mpi;
 mod nvml;
 mod output;
 mod paths;
+mod round_trip;
 mod run;
 mod timing;
-mod verify;
 
 pub use args::ProbeArgs;
 pub use run::{ProbeResult, run};

@@ -22,8 +22,8 @@ use crate::fabric;
 use crate::keep;
 use crate::output;
 use crate::paths::{self, ALLOCATION_PATHS, AllocationPath, Finding, GpuContext, Verdict};
+use crate::round_trip;
 use crate::timing::{self, Cost};
-use crate::verify;
 
 /// Folder of the driver's own libraries in a container with Octavo's guard.
 const DRIVER_FOLDER: &str = "/run/octavo/real";
@@ -97,8 +97,8 @@ pub fn run(args: &ProbeArgs, out: &mut dyn Write) -> anyhow::Result<ProbeResult>
         "there is no such GPU: this process sees {} of them, numbered from 0",
         environment.gpus.len()
     );
-    if args.verify {
-        verify::run(&cuda, &gpus, out)?;
+    if args.round_trip {
+        round_trip::run(&cuda, &gpus, out)?;
         return Ok(ProbeResult::Holds);
     }
     if let Some(seconds) = args.busy {

@@ -1,6 +1,6 @@
 //! The component `cuda`: a program works on the GPUs.
 //!
-//! `octavo probe --verify` runs in a process of its own: a broken driver may end or stop the process, and its first answer may stay.
+//! `octavo probe --round-trip` runs in a process of its own: a broken driver may end or stop the process, and its first answer may stay.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -21,7 +21,7 @@ const REMEDY: &str = "compare the versions of the driver's library and of its ke
 pub(super) async fn check(octavo: &Path) -> Finding {
     let failed = |message: String| Finding::failed(Component::Cuda, message, REMEDY);
     let mut command = Command::new(octavo);
-    command.args(["probe", "--verify"]).stdin(Stdio::null()).kill_on_drop(true);
+    command.args(["probe", "--round-trip"]).stdin(Stdio::null()).kill_on_drop(true);
     let output = match timeout(LIMIT, command.output()).await {
         Ok(Ok(output)) => output,
         Ok(Err(error)) => {

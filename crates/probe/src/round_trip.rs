@@ -1,4 +1,4 @@
-//! `octavo probe --verify`: data goes to each GPU and comes back as it was.
+//! `octavo probe --round-trip`: data goes to each GPU and comes back as it was.
 
 use std::io::Write;
 
