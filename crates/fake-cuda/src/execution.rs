@@ -6,4 +6,5 @@ pub(crate) mod event;
 pub(crate) mod graph;
 pub(crate) mod launch;
 pub(crate) mod module;
+pub(crate) mod ptx;
 pub(crate) mod stream;

@@ -1,7 +1,7 @@
 //! A simulated `libcuda.so.1`: the binary interface of CUDA's driver library, without a GPU.
 //!
-//! Programs of the driver API load it like NVIDIA's library. Kernels compute nothing but take time;
-//! memory is real and holds what is copied into it. All processes of a machine share one simulated
+//! Programs of the driver API load it like NVIDIA's library. Kernels take time and compute nothing, but for those
+//! of PTX that asks to be computed; memory is real and holds what is copied into it. All processes of a machine share one simulated
 //! GPU per device ([`octavo_fake_gpu`]), a file in the machine's folder. The simulated
 //! `libnvidia-ml.so.1` reports them.
 //!

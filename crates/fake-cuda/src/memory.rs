@@ -10,3 +10,4 @@ pub(crate) mod mappings;
 pub(crate) mod pool;
 pub(crate) mod spans;
 pub(crate) mod vmm;
+pub(crate) mod weak;

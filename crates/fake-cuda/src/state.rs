@@ -1,5 +1,6 @@
 //! Effects of the machine's state on calls.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
@@ -22,6 +23,8 @@ pub(crate) struct StateWatcher {
     has_faults: AtomicBool,
     /// Whether the state has settings for any kernel.
     has_kernels: AtomicBool,
+    /// Whether the state names weak memory.
+    has_weak_memory: AtomicBool,
 }
 
 impl StateWatcher {
@@ -31,6 +34,7 @@ impl StateWatcher {
             tick: AtomicU64::new(0),
             has_faults: AtomicBool::new(false),
             has_kernels: AtomicBool::new(false),
+            has_weak_memory: AtomicBool::new(false),
         };
         watched.refresh();
         watched
@@ -43,6 +47,7 @@ impl StateWatcher {
         let gpus = || state.gpus.values();
         let fails = gpus().any(|gpu| gpu.lost || !gpu.failing_calls.is_empty());
         self.has_faults.store(fails || !state.failing_calls.is_empty(), Relaxed);
+        self.has_weak_memory.store(gpus().any(|gpu| !gpu.weak_memory.is_empty()), Relaxed);
         self.has_kernels.store(gpus().any(|gpu| !gpu.kernels.is_empty()), Relaxed);
     }
 
@@ -91,6 +96,17 @@ impl StateWatcher {
         }
         let find = |state: &State| state.gpus.get(&gpu)?.kernels.get(name).copied();
         self.with(|state| find(state).unwrap_or_default())
+    }
+
+    /// Whether the state names weak memory.
+    pub(crate) fn has_weak_memory(&self) -> bool {
+        self.has_weak_memory.load(Relaxed)
+    }
+
+    /// Multiprocessors of the GPU of that index that compute wrong.
+    pub(crate) fn faulty_multiprocessors(&self, gpu: u32) -> BTreeSet<u32> {
+        self.with(|state| state.gpus.get(&gpu).map(|gpu| gpu.faulty_multiprocessors.clone()))
+            .unwrap_or_default()
     }
 
     /// Whether the state has settings for any kernel.

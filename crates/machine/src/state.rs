@@ -127,6 +127,11 @@ pub struct GpuState {
     pub time_slice: u32,
     /// Return codes by function name, for calls that fail on this GPU.
     pub failing_calls: BTreeMap<String, u32>,
+    /// Bytes of memory that do not keep what is written: their lowest bit is inverted. Each is a distance in bytes from the beginning of
+    /// a process's memory on the GPU.
+    pub weak_memory: BTreeSet<u64>,
+    /// Numbers of multiprocessors that compute wrong: the lowest bit of each fused multiplication is inverted.
+    pub faulty_multiprocessors: BTreeSet<u32>,
     /// Exceptional kernels by name; the duration of other kernels follows from their name.
     pub kernels: BTreeMap<String, KernelState>,
 }

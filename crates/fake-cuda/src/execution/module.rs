@@ -1,16 +1,18 @@
 //! Modules and their functions.
 //!
-//! No code runs: any image is accepted and contains any function, except that PTX (text) must name
-//! it. The duration of a function is derived from its name.
+//! Any image is accepted and contains any function, except that PTX (text) must name it. No code runs but that of PTX that asks to be
+//! computed ([`ptx`]). The duration of a function is derived from its name.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::CString;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
 use crate::code::{CallResult, Code};
 use crate::context::{self, device_of};
+use crate::execution::ptx::{self, Kernels, Program};
 use crate::library;
 use crate::memory::arena::GRANULE;
 use crate::pointers::TextIn;
@@ -23,6 +25,8 @@ pub(crate) struct Module {
     is_library: bool,
     /// The PTX; empty for binary images.
     text: String,
+    /// The kernels that are computed.
+    kernels: Kernels,
     /// Its functions that were asked for, by name.
     functions: BTreeMap<String, Handle>,
 }
@@ -32,6 +36,8 @@ pub(crate) struct Function {
     pub(crate) name: CString,
     pub(crate) module: Handle,
     pub(crate) nanos: u64,
+    /// Its code, if it is computed.
+    pub(crate) program: Option<Arc<Program>>,
 }
 
 /// All modules of the process, including libraries.
@@ -50,10 +56,12 @@ pub(crate) fn load(image: TextIn) -> Result<Handle, Code> {
 /// Loads a library, which belongs to no context. A context has its code once it [uses](use_here) it.
 pub(crate) fn load_library(image: TextIn) -> Result<Handle, Code> {
     let text = text_of(image)?;
+    let kernels = kernels_of(&text)?;
     MODULES.insert(Module {
         loaded: Vec::new(),
         is_library: true,
         text,
+        kernels,
         functions: BTreeMap::new(),
     })
 }
@@ -90,31 +98,38 @@ pub(crate) fn load_file(path: TextIn) -> Result<Handle, Code> {
     insert(if is_text { String::from_utf8(bytes).unwrap_or_default() } else { String::new() })
 }
 
+/// The kernels of PTX that asks to be computed.
+fn kernels_of(text: &str) -> Result<Kernels, Code> {
+    if text.starts_with(ptx::MARK) { ptx::parse::kernels(text) } else { Ok(Kernels::new()) }
+}
+
 fn insert(text: String) -> Result<Handle, Code> {
+    let kernels = kernels_of(&text)?;
     let (context, device) = (context::current()?, context::here()?);
     device.charge(CODE)?;
     let loaded = vec![(context, device.ordinal)];
-    let module = Module { loaded, is_library: false, text, functions: BTreeMap::new() };
+    let module = Module { loaded, is_library: false, text, kernels, functions: BTreeMap::new() };
     MODULES.insert(module).inspect_err(|_| device.refund(CODE))
 }
 
 /// Number of unloaded modules.
 static UNLOADED: AtomicU64 = AtomicU64::new(0);
 
-/// Duration of a function. Threads launch the same function repeatedly, so the last one is cached.
-pub(crate) fn nanos_of_function(handle: Handle) -> Result<u64, Code> {
+/// Duration of a function, and whether it is computed. Threads launch the same function repeatedly, so the last one is cached.
+pub(crate) fn traits_of_function(handle: Handle) -> Result<(u64, bool), Code> {
     thread_local! {
-        /// Function, number of unloaded modules at that time, nanoseconds.
-        static LAST: Cell<(Handle, u64, u64)> = const { Cell::new((0, 0, 0)) };
+        /// Function, number of unloaded modules at that time, nanoseconds, whether it is computed.
+        static LAST: Cell<(Handle, u64, (u64, bool))> = const { Cell::new((0, 0, (0, false))) };
     }
     let unloaded = UNLOADED.load(Acquire);
-    let (last, then, nanos) = LAST.get();
+    let (last, then, traits) = LAST.get();
     if last == handle && then == unloaded {
-        return Ok(nanos);
+        return Ok(traits);
     }
-    let nanos = FUNCTIONS.with(handle, |function| Ok(function.nanos))?;
-    LAST.set((handle, unloaded, nanos));
-    Ok(nanos)
+    let traits =
+        FUNCTIONS.with(handle, |function| Ok((function.nanos, function.program.is_some())))?;
+    LAST.set((handle, unloaded, traits));
+    Ok(traits)
 }
 
 /// Unloads a module and its functions.
@@ -162,7 +177,9 @@ pub(crate) fn function(handle: Handle, name: &str) -> Result<Handle, Code> {
         }
         let nanos = nanos_of(name)?;
         let c_name = CString::new(name).map_err(|_| Code::NOT_FOUND)?;
-        let function = FUNCTIONS.insert(Function { name: c_name, module: handle, nanos })?;
+        let program = module.kernels.get(name).cloned();
+        let function = Function { name: c_name, module: handle, nanos, program };
+        let function = FUNCTIONS.insert(function)?;
         module.functions.insert(name.to_owned(), function);
         Ok(function)
     })

@@ -233,7 +233,8 @@ fn add_any(
 }
 
 fn kernel(params: &KernelParams) -> Result<Kernel, Code> {
-    launch::kernel(params.function, params.grid, params.block, params.shared_bytes)
+    let KernelParams { function, grid, block, shared_bytes, arguments, .. } = *params;
+    launch::kernel(function, grid, block, shared_bytes, arguments)
 }
 
 fn host(params: &HostParams) -> Result<Op, Code> {

@@ -27,11 +27,11 @@ stream_calls! { STREAM = launch_call;
         block_z: c_uint,
         shared: c_uint,
         stream: Handle,
-        _arguments: usize,
+        arguments: usize,
         _extra: usize,
     ) {
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-        launch::launch(kernel(function, grid, block, shared)?, stream, default)
+        launch::launch(kernel(function, grid, block, shared, arguments)?, stream, default)
     }
 
     fn cuLaunchCooperativeKernel, cuLaunchCooperativeKernel_ptsz(
@@ -45,21 +45,21 @@ stream_calls! { STREAM = launch_call;
         block_z: c_uint,
         shared: c_uint,
         stream: Handle,
-        _arguments: usize,
+        arguments: usize,
     ) {
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-        launch::launch(kernel(function, grid, block, shared)?, stream, default)
+        launch::launch(kernel(function, grid, block, shared, arguments)?, stream, default)
     }
 
     fn cuLaunchKernelEx, cuLaunchKernelEx_ptsz(
         default,
         config: In<LaunchConfig>,
         function: Handle,
-        _arguments: usize,
+        arguments: usize,
         _extra: usize,
     ) {
         let config = config.read()?;
-        let kernel = kernel(function, config.grid, config.block, config.shared_bytes)?;
+        let kernel = kernel(function, config.grid, config.block, config.shared_bytes, arguments)?;
         launch::launch(kernel, config.stream, default)
     }
 }
@@ -69,7 +69,7 @@ const OLD_BLOCK: [u32; 3] = [256, 1, 1];
 
 calls! { OLD = hot_call;
     fn cuLaunch(function: Handle) {
-        launch::launch(kernel(function, [1; 3], OLD_BLOCK, 0)?, 0, Default::Legacy)
+        launch::launch(kernel(function, [1; 3], OLD_BLOCK, 0, 0)?, 0, Default::Legacy)
     }
 
     fn cuLaunchGrid(function: Handle, width: c_int, height: c_int) {
@@ -83,5 +83,5 @@ calls! { OLD = hot_call;
 
 fn old(function: Handle, width: c_int, height: c_int) -> Result<launch::Kernel, Code> {
     let side = |side: c_int| u32::try_from(side).map_err(|_| Code::INVALID_VALUE);
-    kernel(function, [side(width)?, side(height)?, 1], OLD_BLOCK, 0)
+    kernel(function, [side(width)?, side(height)?, 1], OLD_BLOCK, 0, 0)
 }

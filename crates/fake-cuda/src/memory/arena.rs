@@ -161,6 +161,25 @@ pub(crate) fn copy(to: u64, from: u64, bytes: u64) {
     unsafe { ptr::copy(pointer(from).cast::<u8>().cast_const(), pointer(to).cast(), size) };
 }
 
+/// A number of at most eight bytes. The address is checked as for [`copy`].
+pub(crate) fn read(from: u64, bytes: u64) -> u64 {
+    let mut number = [0_u8; 8];
+    let size = usize::try_from(bytes).unwrap_or(0).min(number.len());
+    // JUSTIFICATION: a kernel reads memory of the device.
+    // SAFETY: the caller checked that it is device memory; at most eight bytes go to an array of eight.
+    unsafe { ptr::copy_nonoverlapping(pointer(from).cast::<u8>(), number.as_mut_ptr(), size) };
+    u64::from_le_bytes(number)
+}
+
+/// Writes the lowest bytes of a number, at most eight. The address is checked as for [`copy`].
+pub(crate) fn write(to: u64, number: u64, bytes: u64) {
+    let number = number.to_le_bytes();
+    let size = usize::try_from(bytes).unwrap_or(0).min(number.len());
+    // JUSTIFICATION: a kernel writes memory of the device.
+    // SAFETY: as for `read`.
+    unsafe { ptr::copy_nonoverlapping(number.as_ptr(), pointer(to).cast(), size) };
+}
+
 /// Fills memory with `count` values of one, two or four bytes.
 pub(crate) fn fill(to: u64, value: u32, width: u64, count: u64) {
     if value == 0 && clear(to, width * count) {

@@ -13,6 +13,7 @@ use crate::memory::arrays;
 use crate::memory::fabric;
 use crate::memory::heap;
 use crate::memory::mappings;
+use crate::memory::weak;
 use crate::table::Handle;
 
 /// Location of one end of a copy.
@@ -143,14 +144,17 @@ pub(crate) fn copy_3d(params: &Copy3d, handle: Handle) -> CallResult {
         let last = to.at(height - 1, depth - 1) + width;
         heap::touch(to.start, last - to.start);
     }
+    let weak = weak::addresses();
     let is_one_piece = to.pitch == width && from.pitch == width && depth == 1;
     if is_one_piece {
         arena::copy(to.start, from.start, bytes);
+        weak::flip(&weak, to.start, bytes);
         return Ok(());
     }
     for z in 0..depth {
         for y in 0..height {
             arena::copy(to.at(y, z), from.at(y, z), width);
+            weak::flip(&weak, to.at(y, z), width);
         }
     }
     Ok(())
@@ -165,6 +169,7 @@ pub(crate) fn fill(params: &MemsetParams, handle: Handle) -> CallResult {
     if width == 0 || height == 0 {
         return Ok(());
     }
+    let weak = weak::addresses();
     for row in 0..height {
         let start = to + row * pitch;
         // Memory that is zero already takes no host memory.
@@ -172,6 +177,7 @@ pub(crate) fn fill(params: &MemsetParams, handle: Handle) -> CallResult {
             heap::touch(start, width_bytes);
         }
         arena::fill(start, value, element.into(), width);
+        weak::flip(&weak, start, width_bytes);
     }
     Ok(())
 }

@@ -80,6 +80,7 @@ struct Heap {
 }
 
 struct Arena {
+    start: u64,
     spans: FreeList,
     /// Granules of small allocations, each of one context: the context, and the free parts.
     slabs: BTreeMap<u64, (Handle, FreeList)>,
@@ -278,6 +279,11 @@ pub(crate) fn give_addresses(device: &Device, start: u64, bytes: u64) {
     heap().give(device.ordinal, start, bytes);
 }
 
+/// Where the addresses of a device begin, if it has any.
+pub(crate) fn addresses_of(device: usize) -> Option<u64> {
+    heap().arenas.get(&device).map(|arena| arena.start)
+}
+
 /// The allocation at an address.
 pub(crate) fn find(address: u64) -> Option<Range> {
     let heap = heap();
@@ -346,7 +352,7 @@ impl Heap {
                 let length = device.capacity / GRANULE * GRANULE * ADDRESSES_PER_BYTE;
                 let start = arena::reserve(length, 1).map_err(|_| Code::OUT_OF_MEMORY)?;
                 let spans = FreeList::new(start, length);
-                Ok(place.insert(Arena { spans, slabs: BTreeMap::new() }))
+                Ok(place.insert(Arena { start, spans, slabs: BTreeMap::new() }))
             }
         }
     }

@@ -11,6 +11,7 @@
 )]
 
 mod checkpoints;
+mod computed;
 mod contexts;
 mod copies;
 mod fabric;

@@ -44,7 +44,13 @@ pub(crate) struct Set {
     remap_failed: Option<bool>,
     /// Links to other GPUs that are not active, by their numbers: 3,4; or none
     #[arg(long, value_name = "LINKS")]
-    inactive_links: Option<Links>,
+    inactive_links: Option<Numbers<u32>>,
+    /// Bytes of memory that do not keep what is written, by their distance from the beginning of a process's memory: 8388608; or none
+    #[arg(long, value_name = "OFFSETS")]
+    weak_memory: Option<Numbers<u64>>,
+    /// Multiprocessors that compute wrong, by their numbers: 7,12; or none
+    #[arg(long, value_name = "NUMBERS")]
+    faulty_multiprocessors: Option<Numbers<u32>>,
     /// Recoveries of its links to other GPUs
     #[arg(long, value_name = "COUNT")]
     nvlink_recoveries: Option<u64>,
@@ -84,9 +90,9 @@ struct CallCode {
     code: u32,
 }
 
-/// Numbers of links to other GPUs.
+/// A list of numbers, which may be empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Links(BTreeSet<u32>);
+struct Numbers<T: Ord>(BTreeSet<T>);
 
 /// Why a GPU's clocks are low.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -117,8 +123,14 @@ impl Set {
         gpu.remap_pending = self.remap_pending.unwrap_or(gpu.remap_pending);
         gpu.remap_failed = self.remap_failed.unwrap_or(gpu.remap_failed);
         gpu.next_minor = self.next_minor.or(gpu.next_minor);
-        if let Some(Links(links)) = &self.inactive_links {
+        if let Some(Numbers(links)) = &self.inactive_links {
             gpu.nvlink.inactive.clone_from(links);
+        }
+        if let Some(Numbers(offsets)) = &self.weak_memory {
+            gpu.weak_memory.clone_from(offsets);
+        }
+        if let Some(Numbers(multiprocessors)) = &self.faulty_multiprocessors {
+            gpu.faulty_multiprocessors.clone_from(multiprocessors);
         }
         gpu.nvlink.recoveries = self.nvlink_recoveries.unwrap_or(gpu.nvlink.recoveries);
         gpu.nvlink.crc_errors = self.nvlink_errors.unwrap_or(gpu.nvlink.crc_errors);
@@ -153,15 +165,16 @@ impl SlowdownReason {
     }
 }
 
-impl FromStr for Links {
+impl<T: FromStr + Ord> FromStr for Numbers<T> {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "none" {
-            return Ok(Self::default());
+            return Ok(Self(BTreeSet::new()));
         }
         let number = |text: &str| {
-            text.parse().map_err(|_| format!("`{text}` is no link: write numbers, as 3,4, or none"))
+            text.parse()
+                .map_err(|_| format!("`{text}` is no number: write numbers, as 3,4, or none"))
         };
         text.split(',').map(number).collect::<Result<_, _>>().map(Self)
     }

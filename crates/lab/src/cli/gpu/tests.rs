@@ -80,6 +80,18 @@ fn links_clocks_and_resets_are_set_and_healed() {
 }
 
 #[test]
+fn weak_memory_and_faulty_multiprocessors_are_set_and_healed() {
+    let state = after(&["set --weak-memory 8388608,7 --faulty-multiprocessors 131"]);
+    let gpu = &state.gpus[&3];
+    assert_eq!(gpu.weak_memory, [7, 8_388_608].into());
+    assert_eq!(gpu.faulty_multiprocessors, [131].into());
+    assert!(parse("set --weak-memory some").is_err());
+    let none = "set --weak-memory none --faulty-multiprocessors none";
+    assert_eq!(after(&["set --weak-memory 7", none]).gpus[&3], GpuState::default());
+    assert!(after(&["set --weak-memory 7", "heal"]).gpus.is_empty());
+}
+
+#[test]
 fn a_reset_ends_what_the_driver_advised_it_for() {
     let advice = |lines: &[&str]| after(lines).gpus[&3].recovery_action;
     assert_eq!(advice(&["fail --xid 95", "reset"]), RecoveryAction::None);
