@@ -59,6 +59,7 @@ PARTS = [
         program("memory/foreign.py", "real-share", *(name for name in frameworks() if name in ("torch", "cupy", "cuda")))]),
     Part("E15", 60, "does the agent stop programs that no hook sees?", lambda: [
         program("memory/foreign.py", "bypasses", *(["copy"] if IS_SIMULATED else ["globals", "copy-managed", "inherited", "ipc"]))]),
+    Part("E16", 60, "does a GPU that works pass the test after a repair?", lambda: [program("verify.py")]),
     Part("E7", 75, "how long does a process take to the host and back, and is all as it was?", lambda: [program("swap.py")]),
     Part("E8", 150, "do three jobs that do not fit together take turns?", lambda: [program("memory/turns.py")]),
     Part("E4", 110, "do shares have the parts of the GPU's time that they ask for?", lambda: [program("gpu_time/shares.py", "error")]),

@@ -272,6 +272,7 @@ Examples:
   octavo probe                     all GPUs, all ways, and the cost of calls
   octavo probe --list              the ways, and the function of each
   octavo probe --path alloc,async  only these
+  octavo probe verify              test GPUs before they return to service
   octavo probe --fabric            as a rank of an MPI job: check the memory between nodes
   octavo probe --bypass            take more than the share through the driver's own library, to
                                    test that the node's watchdog ends the process")]

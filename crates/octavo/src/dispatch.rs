@@ -131,10 +131,9 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         // No threads and no TLS before the driver's library is loaded.
         Program::Probe(args) => {
             logging::start(cli.log, LogProfile::Command);
-            let mut out = io::stdout().lock();
-            if octavo_probe::run(&args, &mut out)? == octavo_probe::ProbeResult::Leaks {
-                return Ok(ExitStatus::CheckFailed.into());
-            }
+            // Not locked: its threads may write.
+            let result = octavo_probe::run(&args, &mut io::stdout())?;
+            return Ok(ExitStatus::from(result).into());
         }
         // Only the driver's library: no runtime, no TLS.
         Program::ProcessCheckpoint(args) => {

@@ -2,10 +2,17 @@
 
 use clap::ValueEnum;
 
+use crate::verify::VerifyArgs;
+
 /// Arguments of `octavo probe`.
 #[expect(clippy::struct_excessive_bools, reason = "they are flags of a command line")]
 #[derive(Clone, Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct ProbeArgs {
+    /// Something else than a probe of limits
+    #[command(subcommand)]
+    pub command: Option<ProbeCommand>,
+
     /// Only this GPU, by its number in this container
     #[arg(long, value_name = "NUMBER")]
     pub gpu: Option<u32>,
@@ -76,6 +83,28 @@ fn limit(text: &str) -> Result<(i32, u64), String> {
         .split_once('=')
         .and_then(|(gpu, bytes)| Some((gpu.parse().ok()?, bytes.parse().ok()?)));
     parsed.ok_or_else(|| format!("{text:?} is not GPU=BYTES"))
+}
+
+/// Commands of `octavo probe`.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum ProbeCommand {
+    /// Test GPUs before they return to service: what the driver says, memory, computing, and copies between them
+    #[command(after_help = "\
+It needs GPUs that nothing else uses. Per GPU:
+  facts    the driver advises nothing, no row remap is pending or has failed, the NVLink links are active
+  memory   most of the free memory is filled with patterns, then read again by the GPU
+  compute  every multiprocessor multiplies matrices, and compares with products of the host's processor
+  peers    with several GPUs: memory is copied to each other GPU and back
+
+Rates are reported and judge nothing. Work that does not end within its deadline fails the test.
+
+Exit codes: 0 all GPUs passed, 1 a GPU has a fault, 3 something could not be tried, so nothing is known.
+
+Examples:
+  octavo probe verify                              all GPUs of this container, for a minute
+  octavo probe verify --gpus 0,3 --seconds 600     two of them, for ten minutes
+  octavo probe verify --gpus GPU-1878e889-60c4-8b20-3483-9f2ad4324d35 -o json")]
+    Verify(VerifyArgs),
 }
 
 /// Output format.

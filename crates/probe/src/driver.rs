@@ -6,7 +6,7 @@ mod library;
 mod types;
 
 pub(crate) use code::{Code, CudaError};
-pub(crate) use library::{Cuda, checked};
+pub(crate) use library::{Cuda, Launch, checked};
 pub(crate) use types::{
     AccessDescription, AllocationProperties, ArrayDescription, FABRIC, FabricHandle, MemAllocNode,
     PoolProperties,

@@ -22,6 +22,8 @@ mod paths;
 mod round_trip;
 mod run;
 mod timing;
+mod verify;
 
-pub use args::ProbeArgs;
+pub use args::{ProbeArgs, ProbeCommand};
 pub use run::{ProbeResult, run};
+pub use verify::VerifyArgs;

@@ -14,7 +14,7 @@ use anyhow::{Context, bail, ensure};
 use rustix::fs::MemfdFlags;
 use serde::Serialize;
 
-use crate::args::ProbeArgs;
+use crate::args::{ProbeArgs, ProbeCommand};
 use crate::busy;
 use crate::driver::{Cuda, CudaError};
 use crate::environment::{self, Environment, Gpu};
@@ -24,6 +24,7 @@ use crate::output;
 use crate::paths::{self, ALLOCATION_PATHS, AllocationPath, Finding, GpuContext, Verdict};
 use crate::round_trip;
 use crate::timing::{self, Cost};
+use crate::verify;
 
 /// Folder of the driver's own libraries in a container with Octavo's guard.
 const DRIVER_FOLDER: &str = "/run/octavo/real";
@@ -31,10 +32,14 @@ const DRIVER_FOLDER: &str = "/run/octavo/real";
 /// Result of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeResult {
-    /// Every path that was tried stays within the limit.
+    /// All is as it should be: every path that was tried stays within the limit, or every GPU passed its test.
     Holds,
     /// Some path exceeds the limit, or a bypass was not stopped.
     Leaks,
+    /// A test has found a fault of a GPU.
+    Faulty,
+    /// A test could not be tried.
+    NotTried,
 }
 
 /// The report.
@@ -69,6 +74,9 @@ pub(crate) struct GpuReport {
 
 /// Runs the probe and writes the report.
 pub fn run(args: &ProbeArgs, out: &mut dyn Write) -> anyhow::Result<ProbeResult> {
+    if let Some(ProbeCommand::Verify(args)) = &args.command {
+        return Ok(verify::run(args, out));
+    }
     if args.list {
         output::list(out)?;
         return Ok(ProbeResult::Holds);

@@ -81,7 +81,7 @@ const ALLOWED: [(&str, &[&str]); 42] = [
     ("fake-cuda", &["machine", "fake-gpu"]),
     ("fake-imex", &["machine", "fake-gpu"]),
     ("fake-programs", &["machine", "fake-gpu"]),
-    ("probe", &["term"]),
+    ("probe", &["gpu", "term"]),
     ("process-checkpoint", &["gpu"]),
     ("figure", &["term"]),
     ("research", &["agent", "figure", "gpu", "sim"]),

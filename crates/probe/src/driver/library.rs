@@ -130,11 +130,14 @@ calls! {
     device_get = "cuDeviceGet"(device: &mut c_int, number: c_int);
     device_get_name = "cuDeviceGetName"(name: &mut [c_char; 96], length: c_int, device: c_int);
     device_uuid = "cuDeviceGetUuid_v2"(uuid: &mut [u8; 16], device: c_int);
+    device_attribute = "cuDeviceGetAttribute"(value: &mut c_int, attribute: c_uint, device: c_int);
+    can_access_peer = "cuDeviceCanAccessPeer"(can: &mut c_int, device: c_int, peer: c_int);
     device_total = "cuDeviceTotalMem_v2"(bytes: &mut usize, device: c_int);
     primary_retain = "cuDevicePrimaryCtxRetain"(context: &mut Handle, device: c_int);
     primary_release = "cuDevicePrimaryCtxRelease_v2"(device: c_int);
     context_set = "cuCtxSetCurrent"(context: Handle);
     context_synchronize = "cuCtxSynchronize"();
+    enable_peer_access = "cuCtxEnablePeerAccess"(peer: Handle, flags: c_uint);
     limit_set = "cuCtxSetLimit"(limit: c_uint, value: usize);
     limit_get = "cuCtxGetLimit"(value: &mut usize, limit: c_uint);
     memory_info = "cuMemGetInfo_v2"(free: &mut usize, total: &mut usize);
@@ -165,6 +168,9 @@ calls! {
     );
     copy_to_device = "cuMemcpyHtoD_v2"(to: Pointer, from: *const u8, bytes: usize);
     copy_to_host = "cuMemcpyDtoH_v2"(to: *mut u8, from: Pointer, bytes: usize);
+    copy_to_peer = "cuMemcpyPeerAsync"(
+        to: Pointer, to_context: Handle, from: Pointer, from_context: Handle, bytes: usize, stream: Handle
+    );
     reserve = "cuMemAddressReserve"(
         pointer: &mut Pointer, bytes: usize, alignment: usize, wanted: Pointer, flags: u64
     );
@@ -193,4 +199,5 @@ calls! {
     module_unload = "cuModuleUnload"(module: Handle);
     module_function = "cuModuleGetFunction"(function: &mut Handle, module: Handle, name: *const c_char);
     stream_synchronize = "cuStreamSynchronize"(stream: Handle);
+    stream_query = "cuStreamQuery"(stream: Handle);
 }

@@ -3,8 +3,8 @@ use std::path::Path;
 
 use super::*;
 
-/// The first GPU of a simulated machine, in a folder.
-pub(crate) fn with_gpu(machine: &str, body: impl FnOnce(&GpuContext<'_>)) {
+/// The driver of a simulated machine in a folder, with the machine's state as JSON.
+pub(crate) fn with_driver(machine: &str, state: &str, body: impl FnOnce(&Cuda)) {
     let folder = tempfile::tempdir().expect("a folder");
     let test = std::env::current_exe().expect("this program");
     let deps = test.parent().expect("a folder");
@@ -12,12 +12,20 @@ pub(crate) fn with_gpu(machine: &str, body: impl FnOnce(&GpuContext<'_>)) {
     fs::copy(deps.join("liboctavo_fake_cuda.so"), &library).expect("cargo builds the library");
     let machines = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines");
     fs::copy(machines.join(machine), folder.path().join("machine.yaml")).expect("a machine");
+    fs::write(folder.path().join("state.json"), state).expect("a state");
     let cuda = Cuda::open(&library.to_string_lossy()).expect("the library");
     cuda.init(0).expect("a driver");
-    let mut context = std::ptr::null_mut();
-    cuda.primary_retain(&mut context, 0).expect("a context");
-    cuda.context_set(context).expect("a context");
-    body(&GpuContext { cuda: &cuda, device: 0, context });
+    body(&cuda);
+}
+
+/// The first GPU of a simulated machine.
+pub(crate) fn with_gpu(machine: &str, body: impl FnOnce(&GpuContext<'_>)) {
+    with_driver(machine, "{}", |cuda| {
+        let mut context = std::ptr::null_mut();
+        cuda.primary_retain(&mut context, 0).expect("a context");
+        cuda.context_set(context).expect("a context");
+        body(&GpuContext { cuda, device: 0, context });
+    });
 }
 
 fn path(name: &str) -> &'static AllocationPath {
