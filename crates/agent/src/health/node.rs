@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use octavo_gpu::{DriverError, Gpu, GpuHealth, GpuTelemetry};
-use octavo_health::decide::{Decisions, Facts};
+use octavo_health::decide::{Decisions, Facts, Wait};
 use octavo_health::policy::Mode;
 use octavo_health::remedy::Remedy;
 use octavo_health::signal::{Attempt, LinkSeverity, Observation, Outcome, Report, Signal};
@@ -243,9 +243,22 @@ impl NodeHealth {
             let device = self.record.domain.devices.get(&known.id);
             let track = device.map(|device| device.track).unwrap_or_default();
             track.attempt == permit.after
+                && is_applicable(permit.remedy)
                 && track.state.needs().is_none_or(|needs| needs == permit.remedy)
         };
         self.record.gpus.iter().filter(is_permitted).map(|(_, known)| known.id).collect()
+    }
+
+    /// Why a device waits for its remedy or test.
+    pub(super) fn wait(&self, device: DeviceId) -> Option<Wait> {
+        let wait = self.decisions.waits.get(&device).copied()?;
+        let track = self.record.domain.devices.get(&device).map(|device| device.track);
+        let needs = track.and_then(|track| track.state.needs());
+        match wait {
+            // No permit makes the agent do what it cannot.
+            Wait::Permit if !needs.is_some_and(is_applicable) => Some(Wait::Person),
+            wait => Some(wait),
+        }
     }
 
     /// The next remedy that is to begin: its number, what it is, and the UUIDs of the GPUs that it reaches. `None` unless the record
@@ -300,7 +313,7 @@ impl NodeHealth {
             let device = self.record.domain.devices.get(&known.id);
             let since = device.map_or(0, |device| seconds(device.track.since));
             let since = driver.as_ref().map_or(since, |driver| driver.since);
-            let wait = self.decisions.waits.get(&known.id).copied();
+            let wait = self.wait(known.id);
             let state = GpuState { fence, wait, since, ..driver.unwrap_or_default() };
             Some((uuid.clone(), state))
         };
@@ -337,6 +350,11 @@ impl NodeHealth {
         let unit = Unit::Device(id);
         self.signals.extend(reports.into_iter().map(|report| Signal { at: now, unit, report }));
     }
+}
+
+/// Whether the agent can apply a remedy. Others are a person's.
+fn is_applicable(remedy: Remedy) -> bool {
+    matches!(remedy, Remedy::ResetFunction | Remedy::ResetBus)
 }
 
 /// The NVLink island of each GPU by index: GPUs with the same switches, or that bridges connect. Its number is the lowest index.

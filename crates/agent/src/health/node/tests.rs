@@ -1,5 +1,4 @@
 use octavo_gpu::{NvLink, RecoveryAction};
-use octavo_health::decide::Wait;
 use octavo_health::reason::Reason;
 
 use octavo_health::signal::Word;
@@ -297,4 +296,23 @@ fn what_became_of_a_remedy_is_followed_by_its_test() {
     let shown = health.devices(&testing::inventory(1).gpus, 2).remove(0);
     assert_eq!((shown.state.as_str(), shown.reason), ("Probation", None));
     assert!(shown.record.is_some());
+}
+
+#[test]
+fn a_remedy_that_the_agent_cannot_apply_waits_for_a_person() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = || Some(RecordFile::new(folder.path().join("health.json")));
+    let mut health = node(file(), BOOT, 1);
+    let mut wanted = orders(Mode::Act);
+    wanted.permits.insert(uuid(0), permit(0, Remedy::Reboot));
+    health.set_orders(wanted, 1);
+    health.answer(&uuid(0), &Err(lost()), 1);
+    decide(&mut health, 1);
+    assert_eq!((state(&health, 0), health.next_remedy()), ("Fenced", None));
+    assert_eq!(health.health()[&uuid(0)].wait, Some(Wait::Person));
+    health.store();
+    let mut rebooted = node(file(), "other", 1);
+    rebooted.answer(&uuid(0), &Ok(well()), 2);
+    decide(&mut rebooted, 2);
+    assert_eq!(state(&rebooted, 0), "Probation");
 }
