@@ -74,15 +74,18 @@ fn copy(record: Option<&Record>, orders: Option<&OrderFacts>) -> Option<Record> 
     let old = orders.and_then(|orders| orders.copy.as_ref());
     let Some(record) = record else { return old.cloned() };
     let is_newer = match old {
-        Some(old) => old.track != record.track && record.track.attempt >= old.track.attempt,
-        None => is_marked(&record.track),
+        Some(old) => {
+            lasting(&old.track) != lasting(&record.track)
+                && record.track.attempt >= old.track.attempt
+        }
+        None => lasting(&record.track) != Track::default(),
     };
     if is_newer { Some(Record { evicts_since: None, ..record.clone() }) } else { old.cloned() }
 }
 
-/// Whether something of a device's past matters.
-fn is_marked(track: &Track) -> bool {
-    Track { since: 0, ..*track } != Track::default()
+/// A track without its time, which each warning renews.
+fn lasting(track: &Track) -> Track {
+    Track { since: 0, ..*track }
 }
 
 /// The write of a node's orders, if they differ. A node with a record that cannot be read is left as it is.

@@ -54,7 +54,8 @@ fn records_are_copied_when_their_state_changes() {
     bench.round();
     assert_eq!(copy(&mut bench), Some(fenced(Remedy::ResetFunction)));
     assert_eq!(bench.round(), Plan::default());
-    // Time at work alone is worth no write.
+    // Time at work and the time of the last warning alone are worth no write.
+    bench.track(0, 0).since += 1;
     let policy = acting();
     let record = bench.device(0, 0).record.as_mut().unwrap();
     record.history.expose(&policy.risk, 1_000 * HOUR, 50);
