@@ -45,6 +45,9 @@ impl Orders {
     /// What a node's object wants, with a policy.
     pub(crate) fn of(policy: Policy, object: Option<&NodeHealth>, held: BTreeSet<String>) -> Self {
         let devices = object.iter().flat_map(|object| &object.spec.devices);
+        // The controller alone evicts, within the budget of all nodes. A taint with the effect NoExecute would have Kubernetes delete
+        // pods at once, without regard to their disruption budgets.
+        let policy = Policy { evict: false, ..policy };
         let mut orders = Self { policy, held, ..Self::default() };
         for device in devices {
             if let Some(order) = &device.order {

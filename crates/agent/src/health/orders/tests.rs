@@ -53,7 +53,9 @@ fn orders_and_permits_come_from_the_spec() {
         DeviceOrders { uuid: "b".to_owned(), permit: Some(permit), ..DeviceOrders::default() },
     ];
     let object = NodeHealth::new("node", NodeHealthSpec { devices });
-    let orders = Orders::of(Policy::default(), Some(&object), BTreeSet::new());
+    let policy = Policy { mode: Mode::Act, evict: true, ..Policy::default() };
+    let orders = Orders::of(policy, Some(&object), BTreeSet::new());
+    assert_eq!((orders.policy.mode, orders.policy.evict), (Mode::Act, false), "the controller's");
     assert_eq!(orders.words, [("a".to_owned(), (4, Word::Fence))].into());
     let permit = Permit { after: Attempt(2), remedy: Remedy::ResetFunction };
     assert_eq!(orders.permits, [("b".to_owned(), permit)].into());
