@@ -1,10 +1,11 @@
 //! The settings of all decisions, as checked values. The crate `api` has the form in which administrators write them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::budget::{BreakerRules, Budget};
+use crate::remedy::Remedy;
 use crate::risk::{Rate, Settings};
 use crate::state::Rules;
 use crate::xid::XidClass;
@@ -33,6 +34,8 @@ pub struct Policy {
     pub evict: bool,
     /// Times of states, and the ladder of remedies.
     pub rules: Rules,
+    /// Remedies of the ladder that no program applies: a person is to.
+    pub by_person: BTreeSet<Remedy>,
     /// Classes of XIDs that go before those of the catalogue.
     pub xid_classes: BTreeMap<u32, XidClass>,
     /// How much may be disturbed at once.

@@ -110,7 +110,7 @@ impl Domain {
             Some(Wait::Observe)
         } else if group.iter().any(is_held) {
             Some(Wait::Operator)
-        } else if policy.mode == Mode::Fence {
+        } else if policy.mode == Mode::Fence || policy.by_person.contains(&needs) {
             Some(Wait::Person)
         } else if facts.permitted.is_some_and(|permitted| !permitted.contains(&device)) {
             Some(Wait::Permit)
