@@ -93,7 +93,8 @@ pub struct Defragmentation {
     pub enabled: bool,
     /// Most pods that are moved for one pod or gang.
     pub moves: u32,
-    /// Seconds for which a moved pod's new place is kept for its replacement.
+    /// Seconds for which a place is kept for its next pod: the new place of a moved pod, and that of
+    /// a member of a gang that left by a fault.
     pub hold_seconds: u64,
 }
 

@@ -113,6 +113,8 @@ impl Scheduler {
     pub fn decide(&mut self) -> bool {
         self.requeue_changed_gangs();
         self.rebuild_engine_if_stale();
+        // Before others get the room that predecessors have left.
+        self.show_new_successor_places();
         let reports = self.cache.check_policies();
         self.reporter.report_all(reports);
         self.repair_lost_nodes();

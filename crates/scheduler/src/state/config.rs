@@ -25,7 +25,8 @@ pub struct SchedulerConfig {
     /// Seconds until members of gangs on a lost node are deleted, so that their owners recreate
     /// them; 0: never. A node is lost if it is not ready or has a taint that evicts.
     pub repair_after_seconds: u64,
-    /// Seconds for which the new place of a moved pod is kept for the pod that its owner creates.
+    /// Seconds for which a place is kept for the pod that an owner creates again: the new place of a
+    /// moved pod, and that of a member of a gang that left by a fault.
     pub hold_seconds: u64,
     /// Seconds before a pod whose bind failed is retried. Doubles with each failure, up to sixteen
     /// times.

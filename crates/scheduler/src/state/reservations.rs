@@ -1,11 +1,12 @@
 //! Places that are kept for pods that cannot take them yet: nominations, whose victims leave first,
-//! and places for the successors of moved pods.
+//! and places for the successors of moved pods and of members of gangs that restart.
 //!
 //! Both end at a deadline, and count in the engine cache until then. They stay two types. A
 //! nomination belongs to known pods and holds by their records. A successor does not exist yet, so
 //! its place is a member of its own. An indeterminate bind is no reservation: its pod has its place,
 //! and no deadline may end it.
 
+pub(super) mod member_places;
 pub(super) mod nomination;
 pub(super) mod successor_places;
 
@@ -14,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use octavo_kube_io::objects::PodUid;
 
 use super::queue::QueueKey;
+use crate::groups::GroupName;
 use nomination::Nomination;
 use successor_places::SuccessorPlace;
 
@@ -22,6 +24,9 @@ use successor_places::SuccessorPlace;
 pub(super) struct Reservations {
     nominations: BTreeMap<QueueKey, Nomination>,
     successors: Vec<SuccessorPlace>,
+    /// Gangs that may restart after a fault of a member, with the time in milliseconds until which
+    /// the places of members that leave are kept.
+    restarts: BTreeMap<GroupName, u64>,
 }
 
 impl Reservations {

@@ -21,6 +21,7 @@ mod leadership;
 mod loan_ends;
 mod loans;
 mod lost_nodes;
+mod member_places;
 mod metric_events;
 mod neighbours;
 mod nomination;

@@ -48,6 +48,8 @@ struct GangSearch {
     last_error: Option<NodeError>,
     /// Whether rules among the members have kept one away from a node.
     was_kept_apart: bool,
+    /// Whether all members were unreserved, those in kept places too.
+    has_restarted: bool,
 }
 
 impl GangSearch {
@@ -56,24 +58,27 @@ impl GangSearch {
         spec: Arc<GroupSpec>,
         policy: Arc<PlacementPolicy>,
         preemption_budget: PreemptionBudget,
+        assumed: Vec<AssumedPlacement>,
     ) -> Self {
         Self {
             attempt,
             spec,
             policy,
             preemption_budget,
-            assumed: Vec::new(),
+            assumed,
             ruled_out: RuledOutNodes::new(),
             ruled_out_now: RuledOutNodes::new(),
             failed_nodes: Vec::new(),
             nodes_tried: NodeSet::new(),
             last_error: None,
             was_kept_apart: false,
+            has_restarted: false,
         }
     }
 
     /// Starts again without assumed members.
     fn restart(&mut self) {
+        self.has_restarted = true;
         for (uids, node) in self.failed_nodes.drain(..) {
             rule_out(&mut self.ruled_out, &uids, node);
         }
@@ -124,20 +129,37 @@ impl Scheduler {
         let policy =
             self.cache.policies().find(spec.policy.as_deref()).map_err(PendingReason::NoPolicy)?;
         let policy = Arc::clone(policy);
-        let request = self.gang_request(group, &spec)?;
-        let may_preempt = self
-            .cache
-            .present_members(group)
-            .iter()
-            .filter_map(|uid| self.cache.pod(uid))
-            .all(|record| record.pod.spec.may_preempt);
-        let priority = request.gang.profile.priority;
-        let preemption_budget =
-            self.cache.preemption_budget(attempt, priority, may_preempt, &policy);
-        let mut search = GangSearch::new(attempt, spec, policy, preemption_budget);
-        let outcome = self.search_group(group, key, request, &mut search);
+        let places = self.take_member_places(group);
+        let successors = self.cache.successors(group, &places);
+        let outcome = self
+            .reserve_member_places(&places, &successors)
+            .and_then(|assumed| self.schedule_beside(group, key, attempt, spec, policy, assumed));
+        self.restore_member_places(places, &successors, outcome.as_ref().ok().copied());
+        outcome.map(|_| ())
+    }
+
+    /// Finds places for the members that have none, beside those that are assumed already. Returns
+    /// whether all have new places, because the others had none beside the assumed ones.
+    fn schedule_beside(
+        &mut self,
+        group: &GroupName,
+        key: &QueueKey,
+        attempt: Attempt,
+        spec: Arc<GroupSpec>,
+        policy: Arc<PlacementPolicy>,
+        assumed: Vec<AssumedPlacement>,
+    ) -> Result<bool, PendingReason> {
+        let none = PreemptionBudget::none();
+        let mut search = GangSearch::new(attempt, spec, policy, none, assumed);
+        let outcome = self.gang_request(group, &search.spec).and_then(|request| {
+            let priority = request.gang.profile.priority;
+            let may_preempt = self.cache.may_preempt(group);
+            search.preemption_budget =
+                self.cache.preemption_budget(attempt, priority, may_preempt, &search.policy);
+            self.search_group(group, key, request, &mut search)
+        });
         self.unreserve_all(&mut search.assumed);
-        outcome
+        outcome.map(|()| search.has_restarted)
     }
 
     /// Asks the engine until all members have places. Members whose places succeed stay assumed
@@ -151,6 +173,11 @@ impl Scheduler {
         search: &mut GangSearch,
     ) -> Result<(), PendingReason> {
         let policy = Arc::clone(&search.policy);
+        if !search.assumed.is_empty() && request.pinned.len() == request.ranks.len() {
+            let assumed = std::mem::take(&mut search.assumed);
+            self.finish_gang_placement(key, assumed, &reason_for_unplaced(request.incomplete));
+            return Ok(());
+        }
         for _ in 0..MAX_ATTEMPTS + request.ranks.len().min(MAX_GANG_ATTEMPTS) {
             if request.gang.groups.is_empty() {
                 return Err(PendingReason::Incomplete(request.incomplete));
@@ -337,7 +364,8 @@ impl Scheduler {
         })
     }
 
-    fn unreserve_all(&mut self, assumed: &mut Vec<AssumedPlacement>) {
+    /// Undoes assumed placements, the last first.
+    pub(in crate::state) fn unreserve_all(&mut self, assumed: &mut Vec<AssumedPlacement>) {
         for placement in assumed.drain(..).rev() {
             self.unreserve(&placement);
         }
@@ -364,7 +392,8 @@ impl Scheduler {
         Ok(assumed)
     }
 
-    fn reserve_one(
+    /// Reserves a place for a pod.
+    pub(in crate::state) fn reserve_one(
         &mut self,
         uid: &PodUid,
         placement: &Placement,
@@ -378,6 +407,13 @@ impl Scheduler {
 }
 
 impl Cache {
+    /// Whether all present members of a gang may preempt others.
+    fn may_preempt(&self, group: &GroupName) -> bool {
+        let members = self.present_members(group);
+        let mut records = members.iter().filter_map(|uid| self.pod(uid));
+        records.all(|record| record.pod.spec.may_preempt)
+    }
+
     /// The places so far leave none for the others by rules among members. The next start must not
     /// begin with the same node.
     fn note_dead_end(&self, members: &[PodUid], search: &mut GangSearch) {

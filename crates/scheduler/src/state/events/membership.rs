@@ -58,6 +58,7 @@ impl Scheduler {
             return;
         }
         let whole: BTreeSet<GroupName> = groups.iter().map(GroupName::whole).collect();
+        self.forget_restarts(|group| whole.contains(&group.whole()));
         let concerned = self.cache.pods().values().filter(|record| {
             record.named_group.as_ref().is_some_and(|group| whole.contains(&group.whole()))
         });

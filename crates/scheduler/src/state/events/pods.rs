@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use octavo_kube_io::objects::{NodeName, Pod, PodUid};
 
+use crate::groups::MemberState;
 use crate::state::Scheduler;
 use crate::state::queue::QueueKey;
 use crate::status::StatusUpdate;
@@ -19,6 +20,9 @@ impl Scheduler {
         self.update_queue(&uid);
         if change.may_unblock {
             self.wake(&uid);
+        }
+        if MemberState::of(pod) == MemberState::Leaving {
+            self.keep_member_place(&uid, pod.has_ended());
         }
         self.cache.refresh_pod(&uid);
         let (occupies, is_present) = self
@@ -63,6 +67,7 @@ impl Scheduler {
         let member = record.member.clone();
         let old_node = record.place.as_ref().map(|place| place.node.clone());
         self.nominated_pod_gone(uid);
+        self.keep_member_place(uid, true);
         self.cache.vacate(uid);
         self.release_assumed(uid);
         self.cache.refresh_pod(uid);

@@ -30,6 +30,8 @@ impl Scheduler {
                 "its gang {group} has had fewer members than its minimum for {seconds} s, and waits \
                  for places as a whole"
             );
+            // Others may have the places at once.
+            self.forget_restarts(|other| *other == group);
             for uid in members {
                 self.remove_member(&uid, Reason::GangBelowMinimum, message.clone(), true);
             }
