@@ -204,6 +204,56 @@ fn after_a_restart_of_all_members_each_has_its_place() {
 }
 
 #[test]
+fn pods_of_a_jobset_are_known_by_job_and_index_after_a_restart() {
+    let mut testbed = cluster(&[("a", "r1", 2), ("b", "r1", 2)]);
+    let pods = json!({"spec": {"schedulerName": "octavo"}});
+    let job = json!({"spec": {"parallelism": 2, "completions": 2, "template": pods}});
+    testbed.object(&json!({
+        "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
+        "metadata": {"name": "js", "namespace": "team", "uid": "uid-js", "generation": 1},
+        "spec": {"replicatedJobs": [{"name": "w", "replicas": 2, "template": job}]},
+    }));
+    // A restart makes other Jobs, which have other UIDs.
+    let create = |testbed: &mut Testbed, attempt: u32, job: u32, index: u32| {
+        let name = format!("p{job}{index}-{attempt}");
+        testbed.claim(&claim(&format!("{name}-gpu"), &name));
+        let labels = json!({
+            "jobset.sigs.k8s.io/jobset-name": "js", "jobset.sigs.k8s.io/replicatedjob-name": "w",
+            "jobset.sigs.k8s.io/replicatedjob-replicas": "2",
+            "jobset.sigs.k8s.io/job-index": job.to_string(),
+            "jobset.sigs.k8s.io/restart-attempt": attempt.to_string(),
+            "batch.kubernetes.io/job-completion-index": index.to_string(),
+        });
+        let owners = json!([{
+            "apiVersion": "batch/v1", "kind": "Job", "name": format!("js-w-{job}"),
+            "uid": format!("uid-job-{job}-{attempt}"), "controller": true,
+        }]);
+        let pod = with(claiming(&name), "/metadata/labels", labels);
+        testbed.pod(&with(pod, "/metadata/ownerReferences", owners));
+    };
+    let all = [(0, 0), (0, 1), (1, 0), (1, 1)];
+    for (job, index) in all {
+        create(&mut testbed, 0, job, index);
+    }
+    assert_eq!(testbed.settle().len(), 4);
+    let places = |testbed: &Testbed, attempt: u32| {
+        all.map(|(job, index)| gpu(testbed, &format!("p{job}{index}-{attempt}")))
+    };
+    let before = places(&testbed, 0);
+    foreign(&mut testbed, "foreign");
+    fail(&mut testbed, "p10-0");
+    for (job, index) in all {
+        delete(&mut testbed, &format!("p{job}{index}-0"));
+    }
+    assert_eq!(testbed.settle(), [], "the places are kept");
+    for (job, index) in [(1, 1), (0, 1), (1, 0), (0, 0)] {
+        create(&mut testbed, 1, job, index);
+    }
+    assert_eq!(testbed.settle().len(), 4);
+    assert_eq!(places(&testbed, 1), before);
+}
+
+#[test]
 fn equal_restarts_end_equally() {
     let run = || {
         let (mut testbed, _) = full();
