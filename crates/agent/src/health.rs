@@ -25,7 +25,7 @@ use octavo_health::state::Effect;
 
 pub(crate) use name::advice_name;
 pub(crate) use node::NodeHealth;
-pub(crate) use orders::{Chosen, Orders};
+pub(crate) use orders::{Chosen, Orders, Policies};
 pub(crate) use record::RecordFile;
 
 /// What keeps a GPU from being well.

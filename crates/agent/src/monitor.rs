@@ -116,7 +116,7 @@ pub(crate) fn start(
         metrics,
         stop,
         sender,
-        health: NodeHealth::open(health.record, &health.boot_id),
+        health: NodeHealth::observer(health.record, &health.boot_id),
         telemetry: Telemetry::default(),
         kernel_log: health.kernel_log.map(LogReader::new),
         driver_root: health.driver_root,
@@ -163,7 +163,9 @@ impl Monitor {
                 self.publish();
             }
             let is_closed = self.close(driver);
-            if let Some(work) = work.filter(|_| is_closed && !self.stop.is_cancelled()) {
+            if let Some(work) =
+                work.filter(|_| is_closed && !self.stop.is_cancelled() && !self.is_to_release())
+            {
                 (work.run)();
             }
         }
@@ -237,6 +239,7 @@ impl Monitor {
                     self.adopt(inventory);
                     self.health.driver_back();
                     self.telemetry = Telemetry::default();
+                    self.health.driver_opened(now());
                     self.read_telemetry(&*driver);
                     self.snapshot.error = None;
                     self.snapshot.is_driver_gone = false;
@@ -283,23 +286,20 @@ impl Monitor {
             if self.stop.is_cancelled() {
                 return Ok(None);
             }
-            if self.is_to_release() {
-                return Ok(None);
-            }
             let mut is_news = self.read_log(driver);
             match woken {
                 Some(Wakeup::WhileClosed(work)) => return Ok(Some(work)),
                 Some(Wakeup::Event(event)) => is_news |= self.handle(driver, &event),
-                Some(Wakeup::Orders(orders)) => {
-                    self.health.set_orders(*orders, now());
-                    is_news = true;
-                }
-                Some(Wakeup::Remedied(attempt, outcome)) => {
-                    self.health.ended(attempt, outcome, now());
+                Some(Wakeup::Health(order)) => {
+                    self.obey(driver, order);
                     is_news = true;
                 }
                 Some(Wakeup::Reread) => poll_at = Instant::now(),
                 None => {}
+            }
+            if self.is_to_release() {
+                self.publish();
+                return Ok(None);
             }
             if is_news {
                 // The taint waits for nothing else.

@@ -119,7 +119,7 @@ pub struct NodeHealthStatus {
     /// The boot of the node, as in its `status.nodeInfo.bootID`.
     #[serde(rename = "bootID", default, skip_serializing_if = "Option::is_none")]
     pub boot_id: Option<String>,
-    /// The policy by which the agent decides; none: it observes.
+    /// The policy by which the agent decides. Without one devices are fenced and tested, and remedies are a person's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyInForce>,
     /// Devices in service.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use octavo_gpu::{DriverError, Gpu, GpuHealth, GpuTelemetry};
-use octavo_health::decide::{Decisions, Facts, Wait};
+use octavo_health::decide::{Decisions, Facts};
 use octavo_health::policy::Mode;
 use octavo_health::remedy::Remedy;
 use octavo_health::signal::{Attempt, LinkSeverity, Observation, Outcome, Report, Signal};
@@ -19,6 +19,8 @@ use super::{GpuState, Health};
 const NODE: u32 = 0;
 /// Time within which an XID of a GPU that comes by two ways is one, in seconds.
 const SAME_XID: u64 = 10;
+/// Time in which links become active after the driver was opened, in seconds.
+const LINK_TRAINING: u64 = 30;
 /// Most rounds of one decision: a test that ends at once lets the next begin.
 const ROUNDS: usize = 4;
 
@@ -29,12 +31,18 @@ pub(crate) struct NodeHealth {
     pub(super) record: Record,
     file: Option<RecordFile>,
     pub(super) topology: Topology,
+    /// UUIDs of GPUs in MIG mode, whose links say nothing.
+    in_mig_mode: BTreeSet<String>,
+    /// From when on links are to be active, in seconds.
+    links_count_from: u64,
+    /// Whether this agent has the node, and with it the record.
+    is_active: bool,
     /// The island of the node's NVSwitches.
     switches: Option<u32>,
     /// What came since the last decision.
     signals: Vec<Signal>,
     /// XIDs of late, by UUID and number.
-    xids: BTreeMap<(String, u32), u64>,
+    xids: BTreeMap<(String, u32, LinkSeverity), u64>,
     pub(super) decisions: Decisions,
     /// Devices that were in use at the last decision.
     pub(super) occupied: BTreeSet<DeviceId>,
@@ -58,6 +66,9 @@ impl NodeHealth {
             record,
             file,
             topology: Topology::default(),
+            in_mig_mode: BTreeSet::new(),
+            links_count_from: 0,
+            is_active: true,
             switches: None,
             signals: Vec::new(),
             xids: BTreeMap::new(),
@@ -68,6 +79,58 @@ impl NodeHealth {
         };
         health.end_interrupted();
         health
+    }
+
+    /// The health of an agent that does not have the node yet: it observes, and leaves the record to the agent that has it.
+    pub(crate) fn observer(file: Option<RecordFile>, boot_id: &str) -> Self {
+        let record = Record { boot_id: boot_id.to_owned(), ..Record::default() };
+        let mut health = Self { record, is_active: false, ..Self::open(None, boot_id) };
+        health.file = file;
+        health
+    }
+
+    /// Takes the record over. What was observed meanwhile stays, of GPUs that were well by the record.
+    pub(crate) fn serve(&mut self, gpus: &[Gpu]) {
+        if std::mem::replace(&mut self.is_active, true) {
+            return;
+        }
+        let boot_id = self.record.boot_id.clone();
+        let read = Self::open(self.file.take(), &boot_id);
+        let observed = std::mem::replace(&mut self.record, read.record);
+        self.file = read.file;
+        self.signals.clear();
+        self.signals.extend(read.signals);
+        self.begun.clear();
+        self.set_gpus(gpus);
+        for (uuid, Known { id, seen, .. }) in observed.gpus {
+            let Some(device) = observed.domain.devices.get(&id) else { continue };
+            let Some(known) = self.record.gpus.get_mut(&uuid) else { continue };
+            let recorded = self.record.domain.devices.entry(known.id).or_default();
+            if recorded.track.state == State::Healthy && device.track.state != State::Healthy {
+                (recorded.track, known.seen) = (device.track, seen);
+                recorded.track.attempt = Attempt::default();
+            }
+        }
+    }
+
+    /// Leaves the record to another agent.
+    pub(crate) fn rest(&mut self) {
+        self.is_active = false;
+    }
+
+    /// The driver was opened: links need time until they are active.
+    pub(crate) fn driver_opened(&mut self, now: u64) {
+        self.links_count_from = now.saturating_add(LINK_TRAINING);
+    }
+
+    /// A remedy that did not begin: the driver could not be closed. It is tried again.
+    pub(crate) fn postponed(&mut self, attempt: Attempt) {
+        self.begun.remove(&attempt);
+    }
+
+    /// Whether remedies may begin, so that it must be known whether a GPU is used.
+    pub(crate) fn acts(&self) -> bool {
+        self.orders.policy.mode == Mode::Act
     }
 
     /// Ends the remedies that an earlier process or boot began. Whether they were applied is not known, so their tests decide: a remedy
@@ -98,6 +161,8 @@ impl NodeHealth {
             }
             is_kept
         });
+        let is_mig = |gpu: &&Gpu| gpu.mig.is_some_and(|mig| mig.enabled);
+        self.in_mig_mode = gpus.iter().filter(is_mig).map(|gpu| gpu.uuid.clone()).collect();
         let islands = islands(gpus);
         self.switches = switched(gpus).next().and_then(|gpu| islands.get(&gpu.index)).copied();
         let mut places = BTreeMap::new();
@@ -119,7 +184,11 @@ impl NodeHealth {
         let reports = match health {
             Ok(health) => seen.answer(health, now),
             Err(DriverError::GpuLost { .. } | DriverError::NotFound { .. }) => vec![seen.lost()],
-            Err(_) => Vec::new(),
+            Err(DriverError::NotSupported { .. } | DriverError::Missing { .. }) => Vec::new(),
+            Err(_) => {
+                seen.silent();
+                Vec::new()
+            }
         };
         let id = *id;
         self.report(id, reports, now);
@@ -127,13 +196,22 @@ impl NodeHealth {
 
     /// Takes a GPU's telemetry.
     pub(crate) fn telemetry(&mut self, uuid: &str, telemetry: &GpuTelemetry, now: u64) {
+        let mut telemetry = *telemetry;
+        if self.in_mig_mode.contains(uuid) {
+            telemetry.nvlink = None;
+        } else if now < self.links_count_from {
+            // Links are trained after the driver is loaded, or the GPU reset.
+            telemetry.nvlink = telemetry.nvlink.filter(|links| links.active == links.links);
+        }
         let links = self.links_behind_switches();
         let Some(Known { id, seen, .. }) = self.record.gpus.get_mut(uuid) else { return };
         let id = *id;
-        if self.topology.place(id).map(|place| place.island) == self.switches {
+        if self.in_mig_mode.contains(uuid) {
+            seen.without_links();
+        } else if self.topology.place(id).map(|place| place.island) == self.switches {
             seen.expect_links(links);
         }
-        let reports = seen.telemetry(telemetry, now);
+        let reports = seen.telemetry(&telemetry, now);
         self.report(id, reports, now);
     }
 
@@ -151,9 +229,11 @@ impl NodeHealth {
         let id = known.id;
         let number = u32::try_from(number).unwrap_or(u32::MAX);
         self.xids.retain(|_, at| now.saturating_sub(*at) < SAME_XID);
-        if self.xids.insert((uuid.to_owned(), number), now).is_some() {
+        let xid = (uuid.to_owned(), number, link);
+        if self.xids.contains_key(&xid) {
             return false;
         }
+        self.xids.insert(xid, now);
         known.seen.failed();
         // Jobs are not known here.
         let xid = Observation::Xid { number, job: None, link };
@@ -212,16 +292,15 @@ impl NodeHealth {
         // Claims without processes hinder a remedy. A test by what the driver says disturbs none.
         let holds =
             |uuid: &String| self.orders.policy.mode == Mode::Act && self.orders.held.contains(uuid);
-        self.occupied = self
-            .record
-            .gpus
-            .iter()
-            .filter(|(uuid, known)| self.waits_for_idle(known.id) && (holds(uuid) || is_used(uuid)))
-            .map(|(_, known)| known.id)
-            .collect();
+        let concerned = self.concerned();
+        let is_occupied = |(uuid, known): &(&String, &Known)| {
+            concerned.contains(&known.id) && (holds(uuid) || is_used(uuid))
+        };
+        let occupied = self.record.gpus.iter().filter(is_occupied).map(|(_, known)| known.id);
+        self.occupied = occupied.collect();
         for _ in 0..ROUNDS {
             let signals = std::mem::take(&mut self.signals);
-            let permitted = self.permitted();
+            let permitted = self.permitted(now);
             let facts = Facts {
                 now,
                 topology: &self.topology,
@@ -236,29 +315,18 @@ impl NodeHealth {
         }
     }
 
-    /// The devices whose permit is of their next attempt, and of the remedy that they need.
-    fn permitted(&self) -> BTreeSet<DeviceId> {
+    /// The devices whose permit is of their next attempt, of the remedy that they need, and not older than a remedy may take: an older one
+    /// has passed to another device.
+    fn permitted(&self, now: u64) -> BTreeSet<DeviceId> {
         let is_permitted = |(uuid, known): &(&String, &Known)| {
             let Some(permit) = self.orders.permits.get(*uuid) else { return false };
             let device = self.record.domain.devices.get(&known.id);
             let track = device.map(|device| device.track).unwrap_or_default();
             track.attempt == permit.after
-                && is_applicable(permit.remedy)
+                && now.saturating_sub(permit.since) < self.orders.policy.rules.limit
                 && track.state.needs().is_none_or(|needs| needs == permit.remedy)
         };
         self.record.gpus.iter().filter(is_permitted).map(|(_, known)| known.id).collect()
-    }
-
-    /// Why a device waits for its remedy or test.
-    pub(super) fn wait(&self, device: DeviceId) -> Option<Wait> {
-        let wait = self.decisions.waits.get(&device).copied()?;
-        let track = self.record.domain.devices.get(&device).map(|device| device.track);
-        let needs = track.and_then(|track| track.state.needs());
-        match wait {
-            // No permit makes the agent do what it cannot.
-            Wait::Permit if !needs.is_some_and(is_applicable) => Some(Wait::Person),
-            wait => Some(wait),
-        }
     }
 
     /// The next remedy that is to begin: its number, what it is, and the UUIDs of the GPUs that it reaches. `None` unless the record
@@ -295,6 +363,12 @@ impl NodeHealth {
         for test in &self.decisions.tests {
             let known = self.record.gpus.values().find(|known| known.id == test.device);
             let has_passed = known.is_some_and(|known| known.seen.is_good());
+            let began = self.record.domain.devices.get(&test.device).map(|it| it.track.since);
+            let passed = now.saturating_sub(began.unwrap_or(now));
+            // Links may still be trained.
+            if !has_passed && passed < test.seconds {
+                continue;
+            }
             let outcome = if has_passed { Outcome::Passed } else { Outcome::Failed };
             let report = Report::Outcome { attempt: test.attempt, outcome };
             self.signals.push(Signal { at: now, unit: Unit::Device(test.device), report });
@@ -313,7 +387,7 @@ impl NodeHealth {
             let device = self.record.domain.devices.get(&known.id);
             let since = device.map_or(0, |device| seconds(device.track.since));
             let since = driver.as_ref().map_or(since, |driver| driver.since);
-            let wait = self.wait(known.id);
+            let wait = self.decisions.waits.get(&known.id).copied();
             let state = GpuState { fence, wait, since, ..driver.unwrap_or_default() };
             Some((uuid.clone(), state))
         };
@@ -322,7 +396,7 @@ impl NodeHealth {
 
     /// Writes the record if it has changed. Returns whether it is written.
     pub(crate) fn store(&mut self) -> bool {
-        let Some(file) = &mut self.file else { return false };
+        let Some(file) = self.file.as_mut().filter(|_| self.is_active) else { return false };
         let written = file.write(&self.record);
         if let Err(error) = &written {
             tracing::error!(%error, "the health of GPUs is not recorded; a restart of the agent forgets fences");
@@ -330,12 +404,23 @@ impl NodeHealth {
         written.is_ok()
     }
 
-    /// Whether it matters if processes use a device: something is to be done once it is idle, or may be after this decision.
-    fn waits_for_idle(&self, device: DeviceId) -> bool {
-        let known = self.record.domain.devices.get(&device);
-        let is_well = known
-            .is_none_or(|known| matches!(known.track.state, State::Healthy | State::Probation));
-        !is_well || self.signals.iter().any(|signal| signal.unit == Unit::Device(device))
+    /// Devices of which it matters if processes use them: something is to be done once they are idle, or may be after this decision.
+    fn concerned(&self) -> BTreeSet<DeviceId> {
+        let is_well = |device: DeviceId| {
+            let known = self.record.domain.devices.get(&device);
+            known.is_none_or(|known| matches!(known.track.state, State::Healthy | State::Probation))
+        };
+        let is_reported =
+            |device| self.signals.iter().any(|signal| signal.unit == Unit::Device(device));
+        let concerned = self
+            .topology
+            .places()
+            .filter(|(device, _)| !is_well(*device) || is_reported(*device))
+            // A reset may reach the island.
+            .flat_map(|(device, place)| {
+                self.topology.devices(Remedy::ResetFunction.reach(device, place))
+            });
+        concerned.copied().collect()
     }
 
     /// Most links of a GPU behind the node's switches. All of them have as many.
@@ -350,11 +435,6 @@ impl NodeHealth {
         let unit = Unit::Device(id);
         self.signals.extend(reports.into_iter().map(|report| Signal { at: now, unit, report }));
     }
-}
-
-/// Whether the agent can apply a remedy. Others are a person's.
-fn is_applicable(remedy: Remedy) -> bool {
-    matches!(remedy, Remedy::ResetFunction | Remedy::ResetBus)
 }
 
 /// The NVLink island of each GPU by index: GPUs with the same switches, or that bridges connect. Its number is the lowest index.

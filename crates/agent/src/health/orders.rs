@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use octavo_api::health_policy::HealthPolicy;
+use kube::ResourceExt as _;
+use kube::core::DynamicObject;
+use octavo_api::health_policy::HealthPolicySpec;
 use octavo_api::node_health::{NodeHealth, PolicyInForce};
 use octavo_health::policy::Policy;
 use octavo_health::remedy::Remedy;
@@ -28,6 +30,8 @@ pub(crate) struct Permit {
     pub(crate) after: Attempt,
     /// The remedy.
     pub(crate) remedy: Remedy,
+    /// Since when, in seconds of Unix time.
+    pub(crate) since: u64,
 }
 
 /// The policy of a node, and what is to be said of it.
@@ -39,6 +43,19 @@ pub(crate) struct Chosen {
     pub(crate) in_force: Option<PolicyInForce>,
     /// Why the policy of the node cannot be used.
     pub(crate) refused: Option<String>,
+}
+
+/// The policies of the cluster, by name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Policies(BTreeMap<String, WrittenPolicy>);
+
+/// A policy as it was read.
+#[derive(Clone, Debug)]
+struct WrittenPolicy {
+    generation: i64,
+    selector: BTreeMap<String, String>,
+    /// Its values, or why they cannot be used.
+    values: Result<Policy, String>,
 }
 
 impl Orders {
@@ -55,7 +72,9 @@ impl Orders {
             }
             if let Some(permit) = &device.permit {
                 let after = Attempt(u64::try_from(permit.after_attempt).unwrap_or(u64::MAX));
-                let permit = Permit { after, remedy: permit.remedy };
+                let since = permit.since.parse().map_or(0, jiff::Timestamp::as_second);
+                let since = u64::try_from(since).unwrap_or_default();
+                let permit = Permit { after, remedy: permit.remedy, since };
                 orders.permits.insert(device.uuid.clone(), permit);
             }
         }
@@ -63,32 +82,43 @@ impl Orders {
     }
 }
 
-impl Chosen {
+impl Policies {
+    /// Takes a policy as the API server has it. One of a later version may have fields that this agent does not know.
+    pub(crate) fn insert(&mut self, object: &DynamicObject) {
+        let spec = object.data.get("spec").cloned().unwrap_or_default();
+        let selector = spec.get("nodeSelector").cloned().unwrap_or_default();
+        let found = WrittenPolicy {
+            generation: object.metadata.generation.unwrap_or_default(),
+            selector: serde_json::from_value(selector).unwrap_or_default(),
+            values: serde_json::from_value::<HealthPolicySpec>(spec)
+                .map_err(|error| error.to_string())
+                .and_then(|spec| spec.check().map_err(|error| error.to_string())),
+        };
+        self.0.insert(object.name_any(), found);
+    }
+
+    /// Removes a policy.
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.0.remove(name);
+    }
+
     /// The first policy by name that selects a node with some labels. One that is not valid is refused, and no other takes its place:
     /// a policy that an administrator did not choose might disturb more.
-    pub(crate) fn of<'a>(
-        policies: impl IntoIterator<Item = &'a HealthPolicy>,
-        labels: &BTreeMap<String, String>,
-    ) -> Self {
-        let selects = |policy: &&HealthPolicy| {
-            let selector = &policy.spec.node_selector;
-            !selector.is_empty()
-                && selector.iter().all(|(name, value)| labels.get(name) == Some(value))
+    pub(crate) fn choose(&self, labels: &BTreeMap<String, String>) -> Chosen {
+        let selects = |(_, policy): &(&String, &WrittenPolicy)| {
+            !policy.selector.is_empty()
+                && policy.selector.iter().all(|(name, value)| labels.get(name) == Some(value))
         };
-        let name = |policy: &HealthPolicy| policy.metadata.name.clone().unwrap_or_default();
-        let Some(found) = policies.into_iter().filter(selects).min_by_key(|policy| name(policy))
-        else {
-            return Self::default();
-        };
-        match found.spec.check() {
+        let Some((name, found)) = self.0.iter().find(selects) else { return Chosen::default() };
+        match &found.values {
             Ok(policy) => {
-                let generation = found.metadata.generation.unwrap_or_default();
-                let in_force = PolicyInForce { name: name(found), generation, mode: policy.mode };
-                Self { policy, in_force: Some(in_force), refused: None }
+                let (name, generation) = (name.clone(), found.generation);
+                let in_force = PolicyInForce { name, generation, mode: policy.mode };
+                Chosen { policy: policy.clone(), in_force: Some(in_force), refused: None }
             }
             Err(error) => {
-                let refused = format!("HealthPolicy {}: {error}", name(found));
-                Self { refused: Some(refused), ..Self::default() }
+                let refused = Some(format!("HealthPolicy {name}: {error}"));
+                Chosen { refused, ..Chosen::default() }
             }
         }
     }

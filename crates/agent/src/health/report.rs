@@ -41,7 +41,7 @@ impl NodeHealth {
                 State::Resetting { remedy, .. } => Some(remedy),
                 _ => None,
             },
-            waits: self.wait(known.id).map(Wait::name).map(str::to_owned),
+            waits: self.decisions.waits.get(&known.id).copied().map(Wait::name).map(str::to_owned),
             attempt: i64::try_from(device.track.attempt.0).unwrap_or(i64::MAX),
             order: known.order,
             island: place.map_or(0, |place| place.island.into()),

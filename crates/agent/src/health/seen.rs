@@ -1,6 +1,6 @@
 //! What was last read of a GPU, so that changes show: new errors, and remedies that others applied.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use octavo_gpu::{GpuHealth, GpuTelemetry};
 use octavo_health::HOUR;
@@ -28,8 +28,8 @@ pub(super) struct Seen {
     recoveries: Option<u64>,
     /// Replays of its PCIe link since its last reset.
     replays: Option<u64>,
-    /// When states that last were last reported as warnings, in seconds.
-    warned_at: u64,
+    /// When warnings were last reported, in seconds. Each is reported once an hour at most.
+    warned: BTreeMap<Sign, u64>,
     /// When the hardware began to slow it down, of late.
     #[serde(skip)]
     slowdowns: Vec<u64>,
@@ -49,6 +49,10 @@ enum Sign {
     RemapPending,
     /// A row remap failed.
     RemapFailed,
+    /// The driver does not say how the GPU is.
+    Silent,
+    /// Links recovered.
+    LinkRecoveries,
     /// The PCIe link is slow under load.
     SlowLink,
     /// There is no margin of temperature.
@@ -60,7 +64,7 @@ enum Sign {
 impl Seen {
     /// Whether the GPU passes the test that needs no load: the driver reaches it and advises nothing, rows and links are clear.
     pub(super) fn is_good(&self) -> bool {
-        let bad = [Sign::Lost, Sign::Advice, Sign::RemapPending, Sign::RemapFailed];
+        let bad = [Sign::Lost, Sign::Silent, Sign::Advice, Sign::RemapPending, Sign::RemapFailed];
         self.inactive == 0 && bad.iter().all(|sign| !self.signs.contains(sign))
     }
 
@@ -95,21 +99,40 @@ impl Seen {
         Report::Observation(Observation::Lost)
     }
 
+    /// The driver answers, but not about this GPU.
+    pub(super) fn silent(&mut self) {
+        self.signs.insert(Sign::Silent);
+    }
+
+    /// Links are not looked at: the GPU has none now, as in MIG mode.
+    pub(super) fn without_links(&mut self) {
+        (self.links, self.inactive) = (0, 0);
+    }
+
     /// What a driver's answer reports. States that last are reported again every hour.
     pub(super) fn answer(&mut self, health: &GpuHealth, now: u64) -> Vec<Report> {
         let mut found = Vec::new();
         self.signs.remove(&Sign::Lost);
+        self.signs.remove(&Sign::Silent);
         let action = health.recovery_action.map_or(RecoveryAction::None, advice);
         let has_advice = action != RecoveryAction::None;
         let had_advice = self.set(Sign::Advice, has_advice);
         if has_advice {
             found.push(Observation::RecoveryAction(action));
         }
-        let is_pending = health.remap_pending.unwrap_or_default();
-        let was_pending = self.set(Sign::RemapPending, is_pending);
-        let has_failed = health.remap_failed.unwrap_or_default();
-        self.set(Sign::RemapFailed, has_failed);
-        if has_failed || (is_pending && (!was_pending || self.is_due(now))) {
+        // Rows cannot be read while MIG instances exist. What was known of them stays.
+        if let Some(is_pending) = health.remap_pending {
+            self.set(Sign::RemapPending, is_pending);
+        }
+        if let Some(has_failed) = health.remap_failed {
+            self.set(Sign::RemapFailed, has_failed);
+        }
+        let is_pending = self.signs.contains(&Sign::RemapPending);
+        let has_failed = self.signs.contains(&Sign::RemapFailed);
+        if !is_pending {
+            self.warned.remove(&Sign::RemapPending);
+        }
+        if has_failed || (is_pending && self.warns(Sign::RemapPending, now)) {
             found.push(Observation::RemappedRows { is_pending, has_failed });
         }
         let errors = self.risen(|seen| &mut seen.uncorrected, health.uncorrected_errors);
@@ -124,12 +147,11 @@ impl Seen {
     /// What telemetry reports. Errors of links that were there before the first look are not new.
     pub(super) fn telemetry(&mut self, telemetry: &GpuTelemetry, now: u64) -> Vec<Report> {
         let mut found = Vec::new();
-        let is_due = self.is_due(now);
-        if let Some(margin) = telemetry.margin_celsius {
-            let was_hot = self.set(Sign::Hot, margin <= 0);
-            if margin <= 0 && (!was_hot || is_due) {
-                found.push(Observation::TemperatureMargin(margin));
-            }
+        if let Some(margin) = telemetry.margin_celsius
+            && margin <= 0
+            && self.warns(Sign::Hot, now)
+        {
+            found.push(Observation::TemperatureMargin(margin));
         }
         let is_slowed = telemetry.slowdown.is_some_and(|slowdown| slowdown.is_by_hardware);
         if !self.set(Sign::SlowedDown, is_slowed) && is_slowed {
@@ -146,6 +168,7 @@ impl Seen {
                 self.away();
             }
             let recoveries = self.risen(|seen| &mut seen.recoveries, Some(links.recoveries));
+            let recoveries = recoveries.filter(|_| self.warns(Sign::LinkRecoveries, now));
             if inactive > 0 || recoveries.is_some() {
                 let recoveries = recoveries.unwrap_or_default();
                 found.push(Observation::Nvlink { inactive, recoveries });
@@ -153,23 +176,23 @@ impl Seen {
         }
         if let (Some(link), Some(false)) = (telemetry.pcie, telemetry.is_idle) {
             let is_slow = link.generation < link.max_generation || link.width < link.max_width;
-            let was_slow = self.set(Sign::SlowLink, is_slow);
-            if is_slow && (!was_slow || is_due) {
+            if is_slow && self.warns(Sign::SlowLink, now) {
                 found.push(Observation::Pcie { is_degraded: true, fatal: 0 });
             }
         }
         // Replays are no warning by themselves. They begin at zero after a reset.
         self.risen(|seen| &mut seen.replays, telemetry.pcie_replays);
-        if is_due {
-            self.warned_at = now;
-        }
         found.into_iter().map(Report::Observation).collect()
     }
 
-    /// Whether states that last are to be reported again.
-    fn is_due(&self, now: u64) -> bool {
-        // A clock that was set back makes them due, too.
-        now < self.warned_at || now - self.warned_at >= HOUR
+    /// Whether a warning is to be reported: it was not within the hour. A clock that was set back makes it due, too.
+    fn warns(&mut self, sign: Sign, now: u64) -> bool {
+        let last = self.warned.get(&sign);
+        let is_due = last.is_none_or(|last| now < *last || now - last >= HOUR);
+        if is_due {
+            self.warned.insert(sign, now);
+        }
+        is_due
     }
 
     /// Notes whether something is so. Returns whether it was.

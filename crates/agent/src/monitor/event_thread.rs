@@ -8,11 +8,8 @@ use std::time::Duration;
 
 use octavo_gpu::{Driver, DriverError, EventStream, GpuEvent};
 
-use octavo_health::signal::{Attempt, Outcome};
-
 use super::no_events::NoEvents;
-use super::requests::{ClosedWork, Message};
-use crate::health::Orders;
+use super::requests::{ClosedWork, HealthMessage, Message};
 
 /// Longest wait in the driver: an ended thread is gone after it.
 const WAIT: Duration = Duration::from_millis(500);
@@ -79,8 +76,7 @@ impl<'a> Subscriptions<'a> {
             Ok(Message::Event(number, Err(error))) if number == self.number => Err(error),
             Ok(Message::Reread) => Ok(Some(Wakeup::Reread)),
             Ok(Message::WhileClosed(work)) => Ok(Some(Wakeup::WhileClosed(work))),
-            Ok(Message::Orders(orders)) => Ok(Some(Wakeup::Orders(orders))),
-            Ok(Message::Remedied(attempt, outcome)) => Ok(Some(Wakeup::Remedied(attempt, outcome))),
+            Ok(Message::Health(message)) => Ok(Some(Wakeup::Health(message))),
             // The end of an earlier subscription. The monitor itself holds a sender.
             Ok(Message::Look | Message::Event(..)) | Err(_) => Ok(None),
         }
@@ -112,10 +108,8 @@ pub(super) enum Wakeup {
     Reread,
     /// Something is to be done while the driver is closed.
     WhileClosed(ClosedWork),
-    /// What API server and persons want for the health of GPUs.
-    Orders(Box<Orders>),
-    /// What became of a remedy.
-    Remedied(Attempt, Outcome),
+    /// Something about the health of GPUs.
+    Health(HealthMessage),
 }
 
 /// Sends the events of a stream until it ends, or has failed.

@@ -10,6 +10,7 @@ use octavo_gpu::{
 use octavo_health::HOUR;
 use octavo_health::signal::LinkSeverity;
 
+use super::requests::HealthMessage;
 use super::{Monitor, now};
 use crate::health::takes_pods;
 
@@ -172,6 +173,24 @@ impl Monitor {
         }
     }
 
+    /// Takes a message about the health of GPUs.
+    pub(super) fn obey(&mut self, driver: &dyn Driver, message: HealthMessage) {
+        match message {
+            HealthMessage::Serve(answer) => {
+                let inventory = self.snapshot.inventory.clone();
+                self.health.serve(inventory.as_ref().map_or(&[], |found| &found.gpus));
+                self.ask_all(driver);
+                self.publish();
+                // Whoever asked may wait no more.
+                let _ = answer.send(());
+            }
+            HealthMessage::Rest => self.health.rest(),
+            HealthMessage::Orders(orders) => self.health.set_orders(*orders, now()),
+            HealthMessage::Remedied(attempt, outcome) => self.health.ended(attempt, outcome, now()),
+            HealthMessage::Postponed(attempt) => self.health.postponed(attempt),
+        }
+    }
+
     /// Asks the driver about all GPUs, and decides.
     pub(super) fn ask_all(&mut self, driver: &dyn Driver) {
         let uuids: Vec<_> = self.uuids().cloned().collect();
@@ -211,8 +230,13 @@ impl Monitor {
 
     /// Decides upon what was read.
     pub(super) fn decide(&mut self, driver: &dyn Driver) {
-        // A lost GPU has no processes that could go on. A driver that does not name processes hides none that tests disturb.
-        let is_used = |uuid: &str| driver.processes(uuid).is_ok_and(|found| !found.is_empty());
+        // A lost GPU has no processes that could go on. If the driver names none, no remedy begins; a test disturbs none.
+        let acts = self.health.acts();
+        let is_used = |uuid: &str| match driver.processes(uuid) {
+            Ok(found) => !found.is_empty(),
+            Err(DriverError::GpuLost { .. } | DriverError::NotFound { .. }) => false,
+            Err(_) => acts,
+        };
         self.health.decide(now(), is_used);
         self.snapshot.health = self.health.health();
     }

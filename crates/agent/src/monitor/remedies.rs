@@ -1,15 +1,16 @@
 //! Remedies of GPUs, applied on the driver's thread while it has the driver closed: nothing may have a GPU open that is reset.
 
 use std::path::Path;
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use octavo_gpu::programs::{self, ProgramError};
 use octavo_health::remedy::Remedy;
-use octavo_health::signal::Outcome;
+use octavo_health::signal::{Attempt, Outcome};
 use octavo_node::failpoint;
 
 use super::Monitor;
-use super::requests::{ClosedWork, Message};
+use super::requests::{ClosedWork, HealthMessage, Message};
 
 /// Time for one run of `nvidia-smi`. Without persistence mode it initialises all GPUs first, and a reset of an island takes seconds a GPU.
 const RESET_TIMEOUT: Duration = Duration::from_mins(5);
@@ -30,23 +31,40 @@ impl Monitor {
     pub(super) fn next_remedy(&mut self) -> Option<ClosedWork> {
         let (attempt, remedy, uuids) = self.health.next_remedy()?;
         let (root, node) = (self.driver_root.clone(), self.node.clone());
-        let sender = self.requests.sender.clone();
+        let end = Ending { sender: self.requests.sender.clone(), attempt, outcome: None };
         let what = format!("the remedy {} of {}", remedy.name(), uuids.join(", "));
         let run = Box::new(move || {
+            let mut end = end;
             failpoint::hit("health.remedy-begins");
             let applied = apply(&root, remedy, &uuids);
             failpoint::hit("health.remedy-applied");
-            let outcome = match &applied {
+            end.outcome = Some(match &applied {
                 Ok(()) => Outcome::Remedied,
                 Err(error) => {
                     tracing::error!(node, remedy = remedy.name(), ?uuids, %error, "a remedy was not applied");
                     Outcome::Refused
                 }
-            };
-            // The thread itself has the other end.
-            let _ = sender.send(Message::Remedied(attempt, outcome));
+            });
         });
         Some(ClosedWork { what, run })
+    }
+}
+
+/// The end of a remedy, which is a message. Work that is left out, since the driver cannot be closed, is postponed.
+struct Ending {
+    sender: Sender<Message>,
+    attempt: Attempt,
+    outcome: Option<Outcome>,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let message = match self.outcome {
+            Some(outcome) => HealthMessage::Remedied(self.attempt, outcome),
+            None => HealthMessage::Postponed(self.attempt),
+        };
+        // The thread itself has the other end.
+        let _ = self.sender.send(Message::Health(message));
     }
 }
 

@@ -17,12 +17,24 @@ pub(crate) enum Message {
     Reread,
     /// Something is to be done while the driver is closed.
     WhileClosed(ClosedWork),
-    /// What API server and persons want for the health of GPUs.
+    /// Something about the health of GPUs.
+    Health(HealthMessage),
+    /// An event of the driver, or why there are none any more, with the number of the subscription.
+    Event(u64, Result<GpuEvent, DriverError>),
+}
+
+/// What the thread learns about the health of GPUs.
+pub(crate) enum HealthMessage {
+    /// This agent has the node, and with it the record. The answer comes once the record is read.
+    Serve(oneshot::Sender<()>),
+    /// Another agent gets the node.
+    Rest,
+    /// What API server and persons want.
     Orders(Box<Orders>),
     /// What became of a remedy.
     Remedied(Attempt, Outcome),
-    /// An event of the driver, or why there are none any more, with the number of the subscription.
-    Event(u64, Result<GpuEvent, DriverError>),
+    /// A remedy did not begin.
+    Postponed(Attempt),
 }
 
 /// What the thread is asked for.
@@ -81,7 +93,19 @@ impl Waker {
 
     /// Sets what API server and persons want for the health of GPUs.
     pub(crate) fn set_orders(&self, orders: Orders) {
-        let _ = self.0.send(Message::Orders(Box::new(orders)));
+        let _ = self.0.send(Message::Health(HealthMessage::Orders(Box::new(orders))));
+    }
+
+    /// Has the record of health read, since this agent has the node now. Waits until that is done, or the thread has ended.
+    pub(crate) async fn serve(&self) {
+        let (answer, done) = oneshot::channel();
+        let _ = self.0.send(Message::Health(HealthMessage::Serve(answer)));
+        let _ = done.await;
+    }
+
+    /// Leaves the record of health to another agent.
+    pub(crate) fn rest(&self) {
+        let _ = self.0.send(Message::Health(HealthMessage::Rest));
     }
 
     /// Has the GPUs read again.

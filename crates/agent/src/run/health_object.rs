@@ -9,7 +9,7 @@
 //!
 //! The active agent alone does this. Without the custom resources nothing is wanted and nothing written.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +17,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, DynamicObject};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt as _};
@@ -32,7 +33,7 @@ use super::node::NodeAgent;
 use super::node_settings::NodeIdentity;
 use crate::claims::{Claims, boot_id};
 use crate::config::NodeConfig;
-use crate::health::{Chosen, Orders};
+use crate::health::{Chosen, Orders, Policies};
 use crate::mig_layout::ClosedParts;
 use crate::monitor::{Snapshot, Waker};
 
@@ -52,7 +53,7 @@ pub(super) struct HealthObject {
     snapshots: watch::Receiver<Snapshot>,
     identity: watch::Receiver<Option<NodeIdentity>>,
     boot_id: Option<String>,
-    policies: BTreeMap<String, HealthPolicy>,
+    policies: Policies,
     object: Option<NodeHealth>,
     /// What was last sent to the driver's thread.
     sent: Option<Orders>,
@@ -75,7 +76,7 @@ impl HealthObject {
             snapshots,
             identity,
             boot_id: boot_id(&agent.config.paths).ok(),
-            policies: BTreeMap::new(),
+            policies: Policies::default(),
             object: None,
             sent: None,
             written: None,
@@ -86,14 +87,15 @@ impl HealthObject {
     pub(super) async fn follow(mut self) {
         // Whatever comes later is of another agent: remedies end with this task.
         let _quiet = Quiet(self.waker.clone());
-        let policies: Api<HealthPolicy> = Api::all(self.client.clone());
+        let kind = ApiResource::erase::<HealthPolicy>(&());
+        let policies: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind);
         let objects: Api<NodeHealth> = Api::all(self.client.clone());
         let own = format!("metadata.name={}", self.config.node_name);
         let own = watcher::Config::default().fields(&own);
         let mut policies =
             pin!(watcher::watcher(policies, watcher::Config::default()).default_backoff());
         let mut objects = pin!(watcher::watcher(objects.clone(), own).default_backoff());
-        let mut relisted = BTreeMap::new();
+        let mut relisted = Policies::default();
         let mut is_listed = (false, false);
         let mut write_at: Option<Instant> = None;
         loop {
@@ -103,20 +105,14 @@ impl HealthObject {
                 changed = self.snapshots.changed() => if changed.is_err() { return },
                 changed = self.identity.changed() => if changed.is_err() { return },
                 Some(event) = policies.next() => match event {
-                    Ok(Event::Init) => relisted = BTreeMap::new(),
-                    Ok(Event::InitApply(policy)) => {
-                        relisted.insert(policy.name_any(), policy);
-                    }
+                    Ok(Event::Init) => relisted = Policies::default(),
+                    Ok(Event::InitApply(policy)) => relisted.insert(&policy),
                     Ok(Event::InitDone) => {
                         self.policies = std::mem::take(&mut relisted);
                         is_listed.0 = true;
                     }
-                    Ok(Event::Apply(policy)) => {
-                        self.policies.insert(policy.name_any(), policy);
-                    }
-                    Ok(Event::Delete(policy)) => {
-                        self.policies.remove(&policy.name_any());
-                    }
+                    Ok(Event::Apply(policy)) => self.policies.insert(&policy),
+                    Ok(Event::Delete(policy)) => self.policies.remove(&policy.name_any()),
                     Err(error) => tracing::debug!(%error, "policies of health cannot be read"),
                 },
                 Some(event) = objects.next() => match event {
@@ -126,12 +122,13 @@ impl HealthObject {
                     // A fence stays, whatever becomes of the object.
                     Ok(Event::Delete(_)) => (self.object, self.written) = (None, None),
                     Ok(Event::InitDone) => is_listed.1 = true,
-                    Ok(Event::Init) => {}
+                    Ok(Event::Init) => self.object = None,
                     Err(error) => tracing::debug!(%error, "the node's health cannot be read"),
                 },
                 () = sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => {}
             }
-            if is_listed != (true, true) {
+            // Without the node's labels its policy is not known.
+            if is_listed != (true, true) || self.identity.borrow().is_none() {
                 continue;
             }
             let chosen = self.send_orders();
@@ -152,13 +149,13 @@ impl HealthObject {
 
     /// Whether a GPU is out of service, so that it matters who holds it.
     fn is_any_out(&self) -> bool {
-        self.snapshots.borrow().health.values().any(|state| !state.takes_pods())
+        self.snapshots.borrow().devices.iter().any(|device| !is_in_service(device))
     }
 
     /// Sends what is wanted to the driver's thread, if it has changed.
     fn send_orders(&mut self) -> Chosen {
         let labels = self.identity.borrow_and_update().clone().unwrap_or_default().labels;
-        let chosen = Chosen::of(self.policies.values(), &labels);
+        let chosen = self.policies.choose(&labels);
         let held = self.held();
         let orders = Orders::of(chosen.policy.clone(), self.object.as_ref(), held);
         if self.sent.as_ref() != Some(&orders) {
@@ -223,15 +220,14 @@ impl HealthObject {
     }
 
     fn status(&self, chosen: &Chosen, devices: &[DeviceHealth]) -> NodeHealthStatus {
-        let is_in_service = |device: &&DeviceHealth| {
-            matches!(device.state.as_str(), "Healthy" | "Watch" | "Probation")
-        };
         let out: Vec<&str> = devices
             .iter()
             .filter(|device| !is_in_service(device))
             .map(|device| device.name.as_str())
             .collect();
+        // The watch may be behind the last write.
         let old = self.object.as_ref().and_then(|object| object.status.as_ref());
+        let old = self.written.as_ref().or(old);
         let condition = |type_: &str, is_true: bool, reason: &str, message: String| {
             let status = if is_true { "True" } else { "False" };
             let known = old.into_iter().flat_map(|old| &old.conditions);
@@ -282,7 +278,12 @@ struct Quiet(Waker);
 impl Drop for Quiet {
     fn drop(&mut self) {
         self.0.set_orders(Orders::default());
+        self.0.rest();
     }
+}
+
+fn is_in_service(device: &DeviceHealth) -> bool {
+    matches!(device.state.as_str(), "Healthy" | "Watch" | "Probation")
 }
 
 fn now() -> String {

@@ -63,7 +63,7 @@ impl NodeAgent {
             let devices = CharDevices::read(&proc_root).ok()?;
             Majors::of(&devices).err().map(|missing| missing.module)
         });
-        // Without a boot's id each start counts as one: what the GPUs need is tested then.
+        // Without a boot's id a reboot shows by other signs.
         let health = HealthInputs {
             record: Some(RecordFile::new(config.health_file())),
             boot_id: boot_id(&config.paths).unwrap_or_default(),

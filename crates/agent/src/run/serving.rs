@@ -39,6 +39,8 @@ pub(super) const RECHECK_DELAY: Duration = Duration::from_secs(35);
 const SWEEP_SPREAD_SECONDS: u64 = 60;
 /// Timeout for the first devices before a node that was handed over is served.
 const FIRST_DEVICES_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time until the record of GPUs' health is read. The driver's thread may be opening the driver.
+const RECORD_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time in which calls of the kubelet wait for the first trial of the hooks' program.
 const HOOK_TRIAL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time for unsent reports on claims at shutdown.
@@ -130,6 +132,8 @@ impl NodeAgent {
         let node = &self.config.node_name;
         let events = Events::new(client.clone(), names::AGENT_CONTROLLER, node);
         let (stop, tasks) = (&period.stop, &period.tasks);
+        // Before devices are published: a fence of an earlier agent must not be missing. A driver that hangs delays nothing else.
+        let _ = timeout(RECORD_TIMEOUT, self.waker.serve()).await;
         let wanted =
             publish::start(self, DraDriver::GPU, client.clone(), events.clone(), stop, tasks);
         let setting = self.settings.subscribe();

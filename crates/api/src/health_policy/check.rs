@@ -3,7 +3,7 @@
 use octavo_health::ONE;
 use octavo_health::budget::{BreakerRules, Budget};
 use octavo_health::policy::{Policy, RiskWatch};
-use octavo_health::remedy::Ladder;
+use octavo_health::remedy::{Ladder, Remedy};
 use octavo_health::risk::{Rate, Settings, TwoClasses};
 use octavo_health::state::Rules;
 use octavo_health::xid;
@@ -25,6 +25,8 @@ impl HealthPolicySpec {
             mode: self.mode,
             evict: self.evict,
             rules: self.times.check(ladder)?,
+            // The agent resets GPUs, and does nothing to the node.
+            by_person: [Remedy::ReloadDriver, Remedy::Reboot, Remedy::PowerCycle].into(),
             xid_classes: self.xid_classes.clone(),
             budget: self.budget.check()?,
             breaker: self.breaker.check()?,

@@ -89,7 +89,12 @@ impl Domain {
                     Reach::Device => return,
                     Reach::Island => others(facts, devices, |place| Unit::Island(place.island)),
                     // Without a remedy to come there is nothing to make room for.
-                    Reach::Node if policy.mode != Mode::Act => return,
+                    Reach::Node
+                        if policy.mode != Mode::Act
+                            || policy.by_person.contains(&policy.rules.ladder.at_least(needs)) =>
+                    {
+                        return;
+                    }
                     Reach::Node => others(facts, devices, |place| Unit::Node(place.node)),
                 };
                 let event = if reach == Reach::Island {

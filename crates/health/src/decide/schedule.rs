@@ -27,10 +27,13 @@ impl Domain {
             if self.needs(device) != Some(needs) {
                 continue;
             }
-            claimed.extend(group.iter().filter(|member| **member != device).copied());
             let wait = self
                 .wait(policy, facts, device, needs, group)
                 .or_else(|| (!Self::fits(policy, facts, &used, group)).then_some(Wait::Budget));
+            // A remedy that waits for a person holds up no test.
+            if !matches!(wait, Some(Wait::Observe | Wait::Person | Wait::Operator)) {
+                claimed.extend(group.iter().filter(|member| **member != device).copied());
+            }
             let is_occupied = group.iter().any(|member| {
                 facts.occupied.contains(member)
                     && !(needs.is_from_outside() && self.is_stuck(policy, facts, *member))

@@ -374,6 +374,21 @@ fn without_remedies_a_device_returns_after_one_by_others_and_its_test() {
 }
 
 #[test]
+fn a_remedy_that_waits_for_a_person_holds_up_no_other_gpu_of_the_node() {
+    for mode in [Mode::Fence, Mode::Act] {
+        let mut bench = Bench::new(1, 3, true);
+        bench.policy.mode = mode;
+        bench.policy.by_person = [Remedy::Reboot].into();
+        let down = Observation::Nvlink { inactive: 1, recoveries: 0 };
+        let decisions = bench.report([(gpu(0), xid(79, 7)), (gpu(1), Report::Observation(down))]);
+        assert_eq!(decisions.waits[&DeviceId(0)], Wait::Person);
+        assert_eq!(bench.states()[2], "Healthy");
+        let decisions = bench.report([(gpu(1), Report::RemediedByOthers)]);
+        assert_eq!(decisions.tests.len() + decisions.remedies.len(), 1, "{mode:?}");
+    }
+}
+
+#[test]
 fn a_remedy_waits_for_the_permit_of_its_device() {
     let mut bench = Bench::new(1, 2, true);
     bench.permitted = Some(BTreeSet::from([DeviceId(1)]));

@@ -1,4 +1,5 @@
 use octavo_gpu::{NvLink, RecoveryAction};
+use octavo_health::decide::Wait;
 use octavo_health::reason::Reason;
 
 use octavo_health::signal::Word;
@@ -64,6 +65,7 @@ fn an_xid_that_driver_and_kernel_report_is_one() {
     let mut health = node(None, BOOT, 1);
     assert!(health.xid(&uuid(0), 94, LinkSeverity::Unknown, 100));
     assert!(!health.xid(&uuid(0), 94, LinkSeverity::Unknown, 101));
+    assert!(health.xid(&uuid(0), 94, LinkSeverity::Fatal, 101), "a graver one is another");
     assert!(health.xid(&uuid(0), 95, LinkSeverity::Unknown, 101));
     assert!(health.xid(&uuid(0), 94, LinkSeverity::Unknown, 200));
     assert!(!health.xid("GPU-unknown", 94, LinkSeverity::Unknown, 200));
@@ -198,12 +200,13 @@ fn a_gpu_that_was_taken_out_stays_known_unless_it_was_well() {
 }
 
 fn orders(mode: Mode) -> Orders {
-    let policy = octavo_health::policy::Policy { mode, ..Default::default() };
+    let by_person = [Remedy::Reboot].into();
+    let policy = octavo_health::policy::Policy { mode, by_person, ..Default::default() };
     Orders { policy, ..Orders::default() }
 }
 
 fn permit(after: u64, remedy: Remedy) -> Permit {
-    Permit { after: Attempt(after), remedy }
+    Permit { after: Attempt(after), remedy, since: 0 }
 }
 
 #[test]
@@ -315,4 +318,87 @@ fn a_remedy_that_the_agent_cannot_apply_waits_for_a_person() {
     rebooted.answer(&uuid(0), &Ok(well()), 2);
     decide(&mut rebooted, 2);
     assert_eq!(state(&rebooted, 0), "Probation");
+}
+
+#[test]
+fn a_permit_ends_with_the_time_that_a_remedy_may_take() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut health = node(Some(RecordFile::new(folder.path().join("health.json"))), BOOT, 1);
+    let mut wanted = orders(Mode::Act);
+    wanted.permits.insert(uuid(0), permit(0, Remedy::ResetFunction));
+    let limit = wanted.policy.rules.limit;
+    health.set_orders(wanted, limit);
+    health.xid(&uuid(0), 48, LinkSeverity::Unknown, limit);
+    decide(&mut health, limit);
+    assert_eq!(health.health()[&uuid(0)].wait, Some(Wait::Permit));
+}
+
+#[test]
+fn the_reset_of_an_island_waits_for_the_clients_of_all_its_gpus() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut gpus = testing::inventory(2).gpus;
+    for (gpu, peer) in gpus.iter_mut().zip([1, 0]) {
+        gpu.compute_capability = (8, 0);
+        let peers = vec![(peer, 4)];
+        gpu.nvlink = Some(NvLink { version: 3, links: 4, switched: false, peers });
+    }
+    let file = RecordFile::new(folder.path().join("health.json"));
+    let mut health = NodeHealth::open(Some(file), BOOT);
+    health.set_gpus(&gpus);
+    let mut wanted = orders(Mode::Act);
+    wanted.permits.insert(uuid(0), permit(0, Remedy::ResetFunction));
+    health.set_orders(wanted, 1);
+    health.xid(&uuid(0), 48, LinkSeverity::Unknown, 1);
+    health.decide(1, |gpu| gpu == uuid(1));
+    assert_eq!((health.next_remedy(), health.health()[&uuid(0)].wait), (None, Some(Wait::Clients)));
+    assert_eq!(state(&health, 1), "Suspect", "it makes room");
+    decide(&mut health, 2);
+    let (_, _, uuids) = health.next_remedy().unwrap();
+    assert_eq!(uuids, [uuid(0), uuid(1)]);
+}
+
+#[test]
+fn the_record_is_of_the_agent_that_has_the_node() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = || Some(RecordFile::new(folder.path().join("health.json")));
+    let gpus = testing::inventory(2).gpus;
+    let mut active = NodeHealth::observer(file(), BOOT);
+    active.serve(&gpus);
+    let mut newcomer = NodeHealth::observer(file(), BOOT);
+    newcomer.set_gpus(&gpus);
+    active.xid(&uuid(0), 48, LinkSeverity::Unknown, 1);
+    decide(&mut active, 1);
+    assert!(active.store());
+    // Both see the second fault.
+    for health in [&mut active, &mut newcomer] {
+        health.xid(&uuid(1), 95, LinkSeverity::Unknown, 2);
+        decide(health, 2);
+    }
+    assert!(!newcomer.store(), "it does not overwrite the record");
+    assert_eq!((state(&newcomer, 0), state(&newcomer, 1)), ("Healthy", "Fenced"));
+    newcomer.serve(&gpus);
+    decide(&mut newcomer, 3);
+    assert_eq!(
+        (reason(&newcomer, 0), reason(&newcomer, 1)),
+        (Some(Reason::Xid(48)), Some(Reason::Xid(95)))
+    );
+    active.rest();
+    assert!(!active.store());
+    assert!(newcomer.store());
+}
+
+#[test]
+fn a_gpu_of_which_the_driver_says_nothing_passes_no_test() {
+    let mut health = node(None, BOOT, 1);
+    health.xid(&uuid(0), 48, LinkSeverity::Unknown, 1);
+    decide(&mut health, 1);
+    health.driver_gone(2);
+    health.driver_back();
+    health.answer(&uuid(0), &Ok(well()), 3);
+    let silent = DriverError::InUse { call: "nvmlDeviceGetFieldValues" };
+    health.answer(&uuid(0), &Err(silent), 3);
+    decide(&mut health, 3);
+    assert_eq!(state(&health, 0), "Verifying");
+    decide(&mut health, 100);
+    assert_eq!((state(&health, 0), reason(&health, 0)), ("Fenced", Some(Reason::TestFailed)));
 }

@@ -60,9 +60,11 @@ fn a_pending_row_remap_is_reported_once_an_hour() {
         seen.telemetry(&GpuTelemetry::default(), now);
         seen.answer(&pending, now).len()
     };
-    assert_eq!([0, 60, 3_599].map(|now| reported(&mut seen, now)), [1, 0, 0]);
+    assert_eq!([0, 60, 3_599, 3_600].map(|now| reported(&mut seen, now)), [1, 0, 0, 1]);
+    let in_mig_mode = advice(Driver::None);
+    assert_eq!(seen.answer(&in_mig_mode, 3_700), [], "rows cannot be read");
     assert!(!seen.is_good());
-    let failed = GpuHealth { remap_failed: Some(true), ..well() };
+    let failed = GpuHealth { remap_failed: Some(true), remap_pending: Some(false), ..well() };
     for now in [10, 11] {
         let rows = Observation::RemappedRows { is_pending: false, has_failed: true };
         assert_eq!(observed(&seen.answer(&failed, now)), [&rows]);
@@ -87,6 +89,20 @@ fn links_that_were_active_are_missed_and_noted_when_they_are_back() {
     assert!(!seen.is_good());
     assert_eq!(seen.telemetry(&links(12, 5), 20), []);
     assert_eq!(seen.answer(&well(), 30), [Report::RemediedByOthers]);
+    let recovered = seen.telemetry(&links(12, 9), 40);
+    assert_eq!(recovered, [], "once an hour");
+    seen.telemetry(&links(0, 9), 50);
+    seen.without_links();
+    assert!(seen.is_good());
+}
+
+#[test]
+fn a_gpu_of_which_the_driver_says_nothing_is_not_good() {
+    let mut seen = Seen::default();
+    seen.silent();
+    assert!(!seen.is_good());
+    seen.answer(&well(), 1);
+    assert!(seen.is_good());
 }
 
 #[test]
@@ -96,7 +112,7 @@ fn a_slow_link_counts_under_load_alone() {
         pcie: Some(PcieLink { generation: 1, max_generation: 5, width: 16, max_width: 16 }),
         ..GpuTelemetry::default()
     };
-    let mut seen = Seen { warned_at: 1, ..Seen::default() };
+    let mut seen = Seen::default();
     assert_eq!(seen.telemetry(&slow(true), 1), []);
     let degraded = Observation::Pcie { is_degraded: true, fatal: 0 };
     assert_eq!(observed(&seen.telemetry(&slow(false), 2)), [&degraded]);
