@@ -12,6 +12,7 @@
 mod name;
 mod node;
 mod orders;
+mod place;
 mod record;
 mod report;
 mod seen;

@@ -8,15 +8,14 @@ use octavo_health::policy::Mode;
 use octavo_health::remedy::Remedy;
 use octavo_health::signal::{Attempt, LinkSeverity, Observation, Outcome, Report, Signal};
 use octavo_health::state::State;
-use octavo_health::unit::{DeviceId, Place, Topology, Unit};
+use octavo_health::unit::{DeviceId, Topology, Unit};
 
 use super::orders::Orders;
+use super::place::{islands, place, switched};
 use super::record::{Known, Record, RecordFile};
 use super::seen::Seen;
 use super::{GpuState, Health};
 
-/// The node in its own domain.
-const NODE: u32 = 0;
 /// Time within which an XID of a GPU that comes by two ways is one, in seconds.
 const SAME_XID: u64 = 10;
 /// Time in which links become active after the driver was opened, in seconds.
@@ -435,46 +434,6 @@ impl NodeHealth {
         let unit = Unit::Device(id);
         self.signals.extend(reports.into_iter().map(|report| Signal { at: now, unit, report }));
     }
-}
-
-/// The NVLink island of each GPU by index: GPUs with the same switches, or that bridges connect. Its number is the lowest index.
-fn islands(gpus: &[Gpu]) -> BTreeMap<u32, u32> {
-    let first = switched(gpus).next().map(|gpu| gpu.index);
-    let mut islands: BTreeMap<u32, u32> = gpus.iter().map(|gpu| (gpu.index, gpu.index)).collect();
-    let pairs: Vec<(u32, u32)> = gpus
-        .iter()
-        .flat_map(|gpu| {
-            let peers = gpu.nvlink.iter().flat_map(|link| &link.peers);
-            peers.map(|(peer, _)| (gpu.index, *peer))
-        })
-        .chain(
-            first.into_iter().flat_map(|first| switched(gpus).map(move |gpu| (first, gpu.index))),
-        )
-        .collect();
-    // Each round carries the lowest index one link further.
-    for _ in gpus {
-        for (one, other) in &pairs {
-            let lowest = islands.get(one).min(islands.get(other)).copied();
-            for index in [one, other] {
-                if let (Some(island), Some(lowest)) = (islands.get_mut(index), lowest) {
-                    *island = lowest;
-                }
-            }
-        }
-    }
-    islands
-}
-
-/// The GPUs with switches at the other end of their links.
-fn switched(gpus: &[Gpu]) -> impl Iterator<Item = &Gpu> {
-    gpus.iter().filter(|gpu| gpu.nvlink.as_ref().is_some_and(|link| link.switched))
-}
-
-/// Where a GPU is, as far as one node shows.
-fn place(gpu: &Gpu, island: u32) -> Place {
-    // From Hopper on a GPU with NVLink is reset alone.
-    let resets_alone = gpu.compute_capability.0 >= 9 || gpu.nvlink.is_none();
-    Place { island, nic: None, node: NODE, rack: 0, nvlink_domain: None, resets_alone }
 }
 
 fn seconds(time: u64) -> i64 {
