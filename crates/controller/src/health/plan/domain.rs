@@ -142,11 +142,14 @@ pub(super) fn decide<'a>(
     for (id, member) in members.all() {
         let record = member.device.record.as_ref();
         let history = record.map(|record| record.history).unwrap_or_default();
-        let evicts_since = member.orders.and_then(|orders| orders.evicts_since);
-        devices.insert(id, Record { track: before[&id], history, evicts_since });
-        if member.device.is_occupied || member.device.record.is_err() {
+        let is_occupied = member.device.is_occupied || record.is_err();
+        if is_occupied {
             occupied.insert(id);
         }
+        // An eviction ends when its pods have left.
+        let evicts_since = member.orders.and_then(|orders| orders.evicts_since);
+        let evicts_since = evicts_since.filter(|_| is_occupied && !before[&id].state.may_run());
+        devices.insert(id, Record { track: before[&id], history, evicts_since });
     }
     for (id, member) in members.all() {
         let Some(permit) = member.orders.and_then(|orders| orders.permit.as_ref()) else {
@@ -166,9 +169,20 @@ pub(super) fn decide<'a>(
                 record.track.since = now;
             }
         } else if let Some(place) = topology.place(id) {
-            for device in topology.devices(permit.remedy.reach(id, place)) {
+            let reach = topology.devices(permit.remedy.reach(id, place));
+            let has_guest =
+                |device: &DeviceId| occupied.contains(device) && before[device].state.may_run();
+            if member.is_node_readable() && reach.iter().any(has_guest) {
+                // Pods that may run came meanwhile. Without its remedy the permit is withdrawn.
+                continue;
+            }
+            for device in reach {
                 if let Some(record) = devices.get_mut(device) {
                     record.track = permitted(&record.track, permit.remedy, since);
+                }
+                // The permit alone evicts no pods.
+                if before[device].state.may_run() {
+                    occupied.remove(device);
                 }
             }
         }

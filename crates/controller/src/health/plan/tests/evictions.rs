@@ -81,6 +81,35 @@ fn an_eviction_ends_with_the_fence_and_with_the_policy() {
 }
 
 #[test]
+fn an_eviction_ends_when_its_pods_have_left() {
+    let mut bench = occupied(4);
+    bench.report(0, 0, fenced(Remedy::ResetFunction), HOUR);
+    assert_eq!(evicted(&bench.round()), ["n00/gpu-0"]);
+    bench.device(0, 0).is_occupied = false;
+    bench.round();
+    assert_eq!(bench.health(0).orders[0].evicts_since, None);
+    bench.now += HOUR / 6;
+    bench.device(0, 0).is_occupied = true;
+    assert_eq!(bench.round().evictions[0].since, bench.now, "a pod that comes has its time");
+}
+
+#[test]
+fn a_permit_on_a_node_with_an_unreadable_record_evicts_no_peer() {
+    let mut bench = Bench::new(20, 2);
+    for gpu in [0, 1] {
+        bench.device(0, gpu).resets_alone = false;
+    }
+    bench.report(0, 0, fenced(Remedy::ResetFunction), HOUR);
+    bench.round();
+    assert_eq!(bench.permits().len(), 1);
+    bench.device(0, 0).record = Err("there is none".to_owned());
+    bench.device(0, 1).is_occupied = true;
+    bench.report(1, 0, fenced(Remedy::ResetFunction), 0);
+    bench.device(1, 0).is_occupied = true;
+    assert_eq!(evicted(&bench.round()), ["n01/gpu-0"], "and takes no place of the budget");
+}
+
+#[test]
 fn pods_of_a_suspect_device_run_on_and_those_of_a_lost_one_are_deleted() {
     let mut bench = occupied(4);
     let (reason, needs) = (Reason::LinkDown, Remedy::ResetFunction);

@@ -184,6 +184,34 @@ fn a_row_remap_is_reset_within_the_budget() {
 }
 
 #[test]
+fn a_permit_is_withdrawn_when_pods_that_may_run_come_and_evicts_none() {
+    let no_eviction = |bench: &mut Bench, plan: &Plan| {
+        let is_ordered = |orders: &OrderFacts| orders.evicts_since.is_some();
+        plan.evictions.is_empty() && !bench.health(0).orders.iter().any(is_ordered)
+    };
+    let mut remap = Bench::new(4, 1);
+    remap.report(0, 0, State::Watch { reason: Reason::RemapPending }, HOUR);
+    let mut island = Bench::new(4, 2);
+    for gpu in [0, 1] {
+        island.device(0, gpu).resets_alone = false;
+    }
+    island.report(0, 0, fenced(Remedy::ResetFunction), HOUR);
+    for (mut bench, guest) in [(remap, 0), (island, 1)] {
+        bench.round();
+        assert_eq!(bench.permits(), ["n00/gpu-0 reset-function"]);
+        bench.device(0, guest).is_occupied = true;
+        for _ in 0..2 {
+            let plan = bench.round();
+            assert!(no_eviction(&mut bench, &plan), "{:?}", plan.evictions);
+            assert!(bench.permits().is_empty(), "{guest}");
+        }
+        bench.device(0, guest).is_occupied = false;
+        bench.round();
+        assert_eq!(bench.permits(), ["n00/gpu-0 reset-function"]);
+    }
+}
+
+#[test]
 fn a_node_that_is_not_ready_is_left_alone_but_for_a_reboot() {
     let mut bench = Bench::new(40, 1);
     bench.report(0, 0, fenced(Remedy::ResetFunction), HOUR);
