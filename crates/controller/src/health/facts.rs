@@ -78,6 +78,8 @@ pub struct PolicyFacts {
     pub version: Version,
     /// `metadata.generation`.
     pub generation: Option<i64>,
+    /// Labels of the nodes to which it applies, also of one that is wrong. Without any it applies to none.
+    pub selector: BTreeMap<String, String>,
     /// The policy, or the field that is wrong and why.
     pub policy: Result<Policy, String>,
     /// Its status.
@@ -163,10 +165,10 @@ impl Labels {
         Self(labels.map(|(name, value)| label_hash(name, value)).collect())
     }
 
-    /// Whether the policy applies to a node with these labels.
-    pub fn are_selected_by(&self, policy: &Policy) -> bool {
+    /// Whether a policy with this selector applies to a node with these labels.
+    pub fn are_selected_by(&self, selector: &BTreeMap<String, String>) -> bool {
         let has = |(name, value): (&String, &String)| self.0.contains(&label_hash(name, value));
-        policy.node_selector.iter().all(has)
+        !selector.is_empty() && selector.iter().all(has)
     }
 }
 
@@ -242,6 +244,7 @@ fn is_outdated(new: &Version, old: Option<&Version>) -> bool {
 /// A policy. Its spec is read here and not by the watch: one that this version cannot read stops no other.
 pub fn policy(object: &DynamicObject) -> Fact {
     let spec = object.data.get("spec").cloned().unwrap_or_default();
+    let selector = part(&spec, "nodeSelector").unwrap_or_default();
     let spec = serde_json::from_value::<HealthPolicySpec>(spec);
     let policy = match spec {
         Ok(spec) => spec.check().map_err(|error| error.to_string()),
@@ -250,6 +253,7 @@ pub fn policy(object: &DynamicObject) -> Fact {
     Fact::Policy(Box::new(PolicyFacts {
         version: version(object),
         generation: object.metadata.generation,
+        selector,
         policy,
         status: part(&object.data, "status").unwrap_or_default(),
     }))

@@ -12,7 +12,7 @@ use octavo_api::health_policy::HealthPolicyStatus;
 use octavo_api::node_health::DeviceOrders;
 
 use self::domain::{Decided, Members};
-use super::facts::{Facts, Version};
+use super::facts::{Facts, PolicyFacts, Version, seconds};
 
 /// What is to be done now.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -85,27 +85,29 @@ pub fn plan(facts: &Facts, memory: &mut Memory, now: u64) -> Plan {
     for (name, health) in &facts.healths {
         let node = facts.nodes.get(name);
         let mut applies = facts.policies.iter().filter(|(_, policy)| {
-            let policy = policy.policy.as_ref();
-            node.is_some_and(|node| policy.is_ok_and(|policy| node.labels.are_selected_by(policy)))
+            node.is_some_and(|node| node.labels.are_selected_by(&policy.selector))
         });
-        let (Some(node), Some((first, _))) = (node, applies.next()) else {
+        let first = applies.next();
+        if let (Some(node), Some((first, PolicyFacts { policy: Ok(_), .. }))) = (node, first) {
+            domains.entry(first.as_str()).or_default().add(name, node, health);
+        } else {
+            // No other policy takes the place of one that is not valid, as on the node itself: it might disturb more.
             plan.orders.extend(orders::without_policy(name, health));
-            continue;
-        };
-        domains.entry(first.as_str()).or_default().add(name, node, health);
-        for (other, _) in applies {
-            overlaps.entry(other.as_str()).or_insert((first.as_str(), 0)).1 += 1;
+        }
+        if let Some((first, _)) = first {
+            for (other, _) in applies {
+                overlaps.entry(other.as_str()).or_insert((first.as_str(), 0)).1 += 1;
+            }
         }
     }
     memory.0.retain(|name, _| facts.policies.contains_key(name));
     for (name, policy) in &facts.policies {
         let members = domains.remove(name.as_str()).unwrap_or_default();
         let decided = policy.policy.as_ref().ok().map(|checked| {
-            let breaker = memory.0.entry(name.clone()).or_insert_with(|| {
-                let until = policy.status.breaker_open_until.as_deref();
-                let until = until.and_then(super::facts::seconds).unwrap_or_default();
-                Breaker { until, ..Breaker::default() }
-            });
+            let breaker = memory.0.entry(name.clone()).or_default();
+            // Another controller may have led meanwhile.
+            let until = policy.status.breaker_open_until.as_deref().and_then(seconds);
+            breaker.until = breaker.until.max(until.unwrap_or_default());
             domain::decide(checked, members, breaker, now)
         });
         if let Some(decided) = &decided {

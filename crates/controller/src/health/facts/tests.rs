@@ -74,6 +74,10 @@ fn policies_are_refused_with_field_and_reason() {
         panic!()
     };
     assert!(good.policy.is_ok() && good.generation == Some(3));
+    let later = json!({"spec": {"nodeSelector": {"a": "b"}, "ofALaterVersion": 1}});
+    let Fact::Policy(later) = policy(&object(&later)) else { panic!() };
+    assert!(later.policy.is_err());
+    assert_eq!(later.selector, good.selector, "the nodes of a policy that is not valid are known");
 }
 
 #[test]
@@ -95,12 +99,10 @@ fn nodes_that_do_not_report_are_not_ready() {
         ])
     };
     assert_eq!(seen(taint("1970-01-01T00:01:00Z")).not_ready_since, Some(60));
-    let selector = |value: &str| Policy {
-        node_selector: BTreeMap::from([("pool".to_owned(), value.to_owned())]),
-        ..Policy::default()
-    };
+    let selector = |value: &str| BTreeMap::from([("pool".to_owned(), value.to_owned())]);
     assert!(ready.labels.are_selected_by(&selector("h100")));
     assert!(!ready.labels.are_selected_by(&selector("a100")));
+    assert!(!ready.labels.are_selected_by(&BTreeMap::new()), "as on the node itself");
 }
 
 #[test]

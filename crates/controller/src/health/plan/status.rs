@@ -5,7 +5,7 @@ use octavo_api::health_policy::{DeviceCounts, HealthPolicyStatus};
 use octavo_api::names::{CONDITION_ACCEPTED, CONDITION_BREAKER_OPEN, CONDITION_RECORDS_READABLE};
 
 use super::domain::Decided;
-use crate::health::facts::{PolicyFacts, date};
+use crate::health::facts::{PolicyFacts, date, seconds};
 
 /// Records that a message names.
 const NAMED_RECORDS: usize = 3;
@@ -19,7 +19,13 @@ pub(super) fn of(
     overlap: Option<(&str, usize)>,
     now: u64,
 ) -> HealthPolicyStatus {
-    let until = decided.and_then(|decided| decided.stopped_until);
+    let until = if let Some(decided) = decided {
+        decided.stopped_until
+    } else {
+        // A policy that is corrected goes on with its breaker.
+        let until = policy.status.breaker_open_until.as_deref().and_then(seconds);
+        until.filter(|until| *until > now)
+    };
     let until = until.map(|until| date(until.div_ceil(MINUTE) * MINUTE));
     let accepted = match (&policy.policy, overlap) {
         (Err(error), _) => (CONDITION_ACCEPTED, false, "InvalidPolicy", error.clone()),

@@ -34,10 +34,15 @@ fn node(number: usize) -> String {
     format!("n{number:02}")
 }
 
+fn selector() -> BTreeMap<String, String> {
+    BTreeMap::from([("pool".to_owned(), "h100".to_owned())])
+}
+
 fn policy_facts(policy: Result<Policy, String>) -> PolicyFacts {
     PolicyFacts {
         version: Version { uid: "p".to_owned(), resource: "1".to_owned() },
         generation: Some(1),
+        selector: selector(),
         policy,
         status: HealthPolicyStatus::default(),
     }
@@ -45,9 +50,8 @@ fn policy_facts(policy: Result<Policy, String>) -> PolicyFacts {
 
 /// A policy for all nodes.
 fn acting() -> Policy {
-    let node_selector = BTreeMap::from([("pool".to_owned(), "h100".to_owned())]);
     let spec = HealthPolicySpec {
-        node_selector,
+        node_selector: selector(),
         mode: Mode::Act,
         evict: true,
         ..HealthPolicySpec::default()

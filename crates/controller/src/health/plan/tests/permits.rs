@@ -129,6 +129,35 @@ fn faults_of_many_nodes_withdraw_what_was_allowed_also_after_a_restart() {
 }
 
 #[test]
+fn a_breaker_stays_open_while_its_policy_is_not_valid_and_for_a_controller_that_leads_again() {
+    let mut bench = Bench::new(20, 1);
+    for number in [1, 2, 3] {
+        bench.report(number, 0, fenced(Remedy::ResetFunction), 10);
+    }
+    bench.round();
+    let until = bench.facts.policies["a"].status.breaker_open_until.clone();
+    assert!(until.is_some());
+    let valid = bench.facts.policies["a"].policy.clone();
+    bench.facts.policies.get_mut("a").unwrap().policy = Err("budget: no".to_owned());
+    bench.now += 10 * 60;
+    bench.round();
+    assert_eq!(bench.facts.policies["a"].status.breaker_open_until, until);
+    bench.facts.policies.get_mut("a").unwrap().policy = valid;
+    bench.restart();
+    bench.round();
+    assert!(bench.permits().is_empty(), "the status says so");
+    bench.now += HOUR;
+    bench.round();
+    assert_eq!(bench.permits().len(), 1);
+    // Another controller led, and opened it.
+    let later = Some(crate::health::facts::date(bench.now + HOUR / 3));
+    bench.facts.policies.get_mut("a").unwrap().status.breaker_open_until.clone_from(&later);
+    bench.round();
+    assert!(bench.permits().is_empty());
+    assert_eq!(bench.facts.policies["a"].status.breaker_open_until, later);
+}
+
+#[test]
 fn a_fault_counts_for_the_breaker_also_while_its_device_is_reset() {
     let mut bench = Bench::new(20, 1);
     bench.report(0, 0, fenced(Remedy::ResetFunction), 10);
@@ -245,13 +274,18 @@ fn of_two_policies_the_first_by_name_applies() {
     assert_eq!((&*status, &*reason), ("True", "OtherPolicyFirst"));
     assert_eq!(message, "the policy a goes before it on 4 of its nodes");
     assert_eq!(bench.condition("a", "Accepted").1, "Accepted");
-    // One that is refused goes before none.
+    // One that is not valid still goes before the others. Its nodes have no policy.
     bench.facts.policies.insert("a".to_owned(), policy_facts(Err("budget: no".to_owned())));
     bench.round();
-    assert_eq!(bench.permits().len(), 1);
+    assert!(bench.permits().is_empty());
+    assert_eq!(bench.facts.policies["b"].status.nodes, 0);
+    assert_eq!(bench.condition("b", "Accepted").1, "OtherPolicyFirst");
     let refused = ("False".to_owned(), "InvalidPolicy".to_owned(), "budget: no".to_owned());
     assert_eq!(bench.condition("a", "Accepted"), refused);
     assert_eq!(bench.facts.policies["a"].status.nodes, 0);
+    bench.facts.policies.get_mut("a").unwrap().selector.clear();
+    bench.round();
+    assert_eq!(bench.permits().len(), 1, "one without a selector applies to no node");
 }
 
 #[test]
