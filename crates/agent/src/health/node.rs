@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use octavo_gpu::{DriverError, Gpu, GpuHealth, GpuTelemetry};
 use octavo_health::decide::{Decisions, Facts};
 use octavo_health::policy::Mode;
+use octavo_health::reason::Reason;
 use octavo_health::remedy::Remedy;
 use octavo_health::signal::{Attempt, LinkSeverity, Observation, Outcome, Report, Signal};
 use octavo_health::state::State;
@@ -405,16 +406,21 @@ impl NodeHealth {
 
     /// Devices of which it matters if processes use them: something is to be done once they are idle, or may be after this decision.
     fn concerned(&self) -> BTreeSet<DeviceId> {
-        let is_well = |device: DeviceId| {
+        // A driver is asked for processes no more often than needed: of a GPU on watch only before a reset for a row remap.
+        let waits = |device: DeviceId| {
             let known = self.record.domain.devices.get(&device);
-            known.is_none_or(|known| matches!(known.track.state, State::Healthy | State::Probation))
+            known.is_some_and(|known| match known.track.state {
+                State::Watch { reason } => reason == Reason::RemapPending && self.acts(),
+                State::Healthy | State::Probation | State::Retired { .. } => false,
+                _ => true,
+            })
         };
         let is_reported =
             |device| self.signals.iter().any(|signal| signal.unit == Unit::Device(device));
         let concerned = self
             .topology
             .places()
-            .filter(|(device, _)| !is_well(*device) || is_reported(*device))
+            .filter(|(device, _)| waits(*device) || is_reported(*device))
             // A reset may reach the island.
             .flat_map(|(device, place)| {
                 self.topology.devices(Remedy::ResetFunction.reach(device, place))

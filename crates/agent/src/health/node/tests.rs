@@ -1,6 +1,5 @@
 use octavo_gpu::{NvLink, RecoveryAction};
 use octavo_health::decide::Wait;
-use octavo_health::reason::Reason;
 
 use octavo_health::signal::Word;
 
