@@ -16,6 +16,7 @@ pub mod config;
 pub mod crds;
 mod fields;
 pub mod health_policy;
+pub mod health_taint;
 pub mod imex;
 pub mod mig_config;
 pub mod names;

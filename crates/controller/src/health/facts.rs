@@ -120,8 +120,6 @@ pub struct DeviceFacts {
     pub uuid: String,
     /// Its name in slices.
     pub name: String,
-    /// Name of its state.
-    pub state: String,
     /// All that is remembered of it, or why that cannot be read.
     pub record: Result<Record, String>,
     /// Its NVLink island, within the node.
@@ -299,7 +297,6 @@ fn device(value: &Value) -> Option<DeviceFacts> {
     Some(DeviceFacts {
         uuid: text("uuid")?,
         name: text("name").unwrap_or_default(),
-        state: read.state,
         record: match problem {
             Some(problem) => Err(problem),
             None => record,

@@ -9,6 +9,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 use octavo_api::health_policy::HealthPolicyStatus;
+use octavo_api::health_taint::key_and_value;
 use octavo_api::node_health::DeviceOrders;
 
 use self::domain::{Decided, Members};
@@ -54,8 +55,8 @@ pub struct Eviction {
     pub node: String,
     /// Name of the device in slices.
     pub device: String,
-    /// Value of its taint: its state.
-    pub state: String,
+    /// Key and value of its taint.
+    pub taint: (&'static str, String),
     /// Why it is fenced, for people.
     pub reason: String,
     /// Since when, in seconds since 1970.
@@ -137,7 +138,7 @@ fn evictions<'a>(decided: &'a Decided<'a>) -> impl Iterator<Item = Eviction> + '
         Some(Eviction {
             node: member.node.to_owned(),
             device: member.device.name.clone(),
-            state: member.device.state.clone(),
+            taint: key_and_value(reason, record.track.state.name()),
             reason: reason.map(|reason| reason.to_string()).unwrap_or_default(),
             since,
             is_dead: reason.is_some_and(domain::is_dead),

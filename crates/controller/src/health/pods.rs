@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{
     DeviceRequestAllocationResult, DeviceToleration, ResourceClaim,
 };
-use octavo_api::names::{DRIVER, TAINT_HEALTH};
+use octavo_api::names::DRIVER;
 
 use super::plan::Eviction;
 
@@ -81,12 +81,14 @@ pub fn victim(
     })
 }
 
-/// Whether a claim has a device, a share of it or a MIG instance on it.
+/// Whether a claim has a device, a share of it or a MIG instance on it. Access for administrators is no use of it, and is there to find
+/// out what is wrong.
 fn has(result: &DeviceRequestAllocationResult, eviction: &Eviction) -> bool {
     let in_node = result.pool.strip_prefix(&eviction.node);
     let is_here = in_node.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     let device = result.device.split_once("-mig-").map_or(&*result.device, |(gpu, _)| gpu);
-    result.driver == DRIVER && is_here && device == eviction.device
+    let is_admin = result.admin_access == Some(true);
+    result.driver == DRIVER && is_here && device == eviction.device && !is_admin
 }
 
 /// When the claim no longer tolerates the taint of its device, in seconds since 1970. `None`: never. As with taints of nodes, the
@@ -101,12 +103,15 @@ fn due(result: &DeviceRequestAllocationResult, eviction: &Eviction) -> Option<u6
     Some(eviction.since.saturating_add(u64::try_from(shortest).unwrap_or_default()))
 }
 
+/// As Kubernetes compares: no effect and no key mean any, and a value is compared unless the operator is `Exists`.
 fn tolerates(toleration: &DeviceToleration, eviction: &Eviction) -> bool {
-    let is_any = |text: &Option<String>| text.as_deref().is_none_or(str::is_empty);
-    let exists = toleration.operator.as_deref() == Some("Exists");
-    let has_key =
-        toleration.key.as_deref() == Some(TAINT_HEALTH) || (is_any(&toleration.key) && exists);
-    let has_value = exists || toleration.value.as_deref().unwrap_or_default() == eviction.state;
-    let has_effect = is_any(&toleration.effect) || toleration.effect.as_deref() == Some(NO_EXECUTE);
-    has_key && has_value && has_effect
+    let (key, value) = &eviction.taint;
+    let is_any_or = |found: &Option<String>, wanted: &str| {
+        found.as_deref().is_none_or(|found| found.is_empty() || found == wanted)
+    };
+    let has_value = match toleration.operator.as_deref() {
+        None | Some("" | "Equal") => toleration.value.as_deref().unwrap_or_default() == value,
+        operator => operator == Some("Exists"),
+    };
+    is_any_or(&toleration.key, key) && is_any_or(&toleration.effect, NO_EXECUTE) && has_value
 }

@@ -75,7 +75,6 @@ impl Bench {
             let device = |gpu: usize| DeviceFacts {
                 uuid: format!("GPU-{number}-{gpu}"),
                 name: format!("gpu-{gpu}"),
-                state: "Healthy".to_owned(),
                 record: Ok(Record::default()),
                 island: 0,
                 resets_alone: true,
@@ -110,7 +109,6 @@ impl Bench {
         let since = self.now - ago;
         let track = self.track(number, gpu);
         (track.state, track.since) = (state, since);
-        self.device(number, gpu).state = state.name().to_owned();
     }
 
     /// The agent begins the remedy that is allowed.

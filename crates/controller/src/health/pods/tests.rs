@@ -8,7 +8,7 @@ fn eviction(device: &str, is_dead: bool) -> Eviction {
     Eviction {
         node: "n".to_owned(),
         device: device.to_owned(),
-        state: "Fenced".to_owned(),
+        taint: ("gpu.nvidia.com/xid", "48".to_owned()),
         reason: "the driver reported XID 48".to_owned(),
         since: SINCE,
         is_dead,
@@ -88,7 +88,7 @@ fn tolerations_of_the_taint_are_respected() {
         let at = |now| leaves(claim("gpu.nvidia.com", "n", "gpu-1", &tolerations), now);
         [SINCE, SINCE + 299, SINCE + 300, u64::MAX].map(at)
     };
-    let key = "octavo.dev/health";
+    let key = "gpu.nvidia.com/xid";
     let of_key = |more: Value| {
         let mut toleration = json!({"key": key, "operator": "Exists"});
         toleration.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -103,10 +103,28 @@ fn tolerations_of_the_taint_are_respected() {
     for other in [
         json!({"key": "other", "operator": "Exists"}),
         of_key(json!({"effect": "NoSchedule"})),
-        json!({"key": key, "operator": "Equal", "value": "Retired"}),
+        json!({"key": key, "operator": "Equal", "value": "79"}),
         json!({"key": key}),
+        json!({"key": "octavo.dev/health", "operator": "Exists"}),
+        json!({"key": key, "operator": "Near", "value": "48"}),
     ] {
         assert_eq!(last(json!([other])), [true; 4], "{other}");
     }
-    assert_eq!(last(json!([{"key": key, "operator": "Equal", "value": "Fenced"}])), [false; 4]);
+    for same in [
+        json!({"key": key, "operator": "Equal", "value": "48"}),
+        json!({"key": key, "value": "48", "effect": ""}),
+    ] {
+        assert_eq!(last(json!([same])), [false; 4], "{same}");
+    }
+}
+
+#[test]
+fn access_for_administrators_is_no_reason_to_leave() {
+    for (admin, is_left) in [(json!(true), false), (json!(false), true), (json!(null), true)] {
+        let mut claim = claim("gpu.nvidia.com", "n", "gpu-1", &json!(null));
+        let allocation = claim.status.as_mut().unwrap().allocation.as_mut().unwrap();
+        let results = allocation.devices.as_mut().unwrap().results.as_mut().unwrap();
+        results[0].admin_access = admin.as_bool();
+        assert_eq!(leaves(claim, SINCE), is_left, "{admin}");
+    }
 }

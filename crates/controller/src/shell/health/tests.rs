@@ -194,7 +194,7 @@ async fn look(is_dead: bool, answer: u16) -> (Vec<(String, Value)>, Result<(), L
     let eviction = Eviction {
         node: "n".to_owned(),
         device: "gpu-1".to_owned(),
-        state: "Fenced".to_owned(),
+        taint: ("gpu.nvidia.com/xid", "48".to_owned()),
         reason: "the driver reported XID 48".to_owned(),
         since: 900_000,
         is_dead,
@@ -257,7 +257,7 @@ async fn evictions_go_on_until_their_rounds_end() {
     let eviction = Eviction {
         node: "n".to_owned(),
         device: "gpu-1".to_owned(),
-        state: "Fenced".to_owned(),
+        taint: ("gpu.nvidia.com/xid", "48".to_owned()),
         reason: String::new(),
         since: 0,
         is_dead: false,

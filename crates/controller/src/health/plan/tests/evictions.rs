@@ -32,7 +32,7 @@ fn evictions_touch_few_nodes_at_once_and_are_ordered() {
     let expected = Eviction {
         node: "n00".to_owned(),
         device: "gpu-0".to_owned(),
-        state: "Fenced".to_owned(),
+        taint: ("gpu.nvidia.com/xid", "48".to_owned()),
         reason,
         since: bench.now,
         is_dead: false,
