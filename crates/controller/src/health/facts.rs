@@ -270,17 +270,34 @@ pub fn node(object: &SeenNode) -> Fact {
     })
 }
 
-/// The health of a node. A device that this version cannot read is no obstacle to the others.
+/// The health of a node.
 pub fn health(object: &DynamicObject) -> Fact {
-    let list = |part: &str| {
-        let found = object.data.get(part).and_then(|part| part.get("devices"));
-        found.and_then(Value::as_array).into_iter().flatten()
-    };
-    Fact::Health(HealthFacts {
-        version: version(object),
-        devices: list("status").filter_map(device).collect(),
-        orders: list("spec").filter_map(orders).collect(),
-    })
+    Fact::Health(HealthFacts::of(object))
+}
+
+impl HealthFacts {
+    /// What matters of an object. A device that this version cannot read is no obstacle to the others.
+    pub fn of(object: &DynamicObject) -> Self {
+        let list = |part: &str| {
+            let found = object.data.get(part).and_then(|part| part.get("devices"));
+            found.and_then(Value::as_array).into_iter().flatten()
+        };
+        Self {
+            version: version(object),
+            devices: list("status").filter_map(device).collect(),
+            orders: list("spec").filter_map(orders).collect(),
+        }
+    }
+
+    /// Whether pods of the device with a name are evicted: that is ordered, and by its record no pod may run there.
+    pub fn evicts(&self, device: &str) -> bool {
+        self.devices.iter().filter(|known| known.name == device).any(|known| {
+            let record = known.record.as_ref();
+            let orders = self.orders.iter().find(|orders| orders.uuid == known.uuid);
+            record.is_ok_and(|record| !record.track.state.may_run())
+                && orders.is_some_and(|orders| orders.evicts_since.is_some())
+        })
+    }
 }
 
 fn device(value: &Value) -> Option<DeviceFacts> {

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client};
+use octavo_api::NodeHealth;
 use octavo_api::names::{HEALTH_CONTROLLER, REASON_DEVICE_TAINT, REASON_GPU_OUT_OF_SERVICE};
 use octavo_kube_io::Backoff;
 use octavo_kube_io::events::{EventType, Events};
@@ -16,7 +17,8 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use crate::health::facts::{date, unix};
+use super::round::api;
+use crate::health::facts::{HealthFacts, date, unix};
 use crate::health::plan::Eviction;
 use crate::health::pods::{self, Victim};
 use crate::shell::leader::{Leader, LeaderError};
@@ -77,7 +79,7 @@ impl Evictor {
         }
     }
 
-    /// Evicts the pods of a node that are due. A pod that cannot be evicted delays no other; the last problem is returned.
+    /// Evicts the pods of a node that are due. Devices that returned since the evictions were decided keep theirs. A pod that cannot be evicted delays no other; the last problem is returned.
     pub(super) async fn look(
         &self,
         node: &str,
@@ -87,12 +89,22 @@ impl Evictor {
         if !self.leader.is_leading() {
             return Err(LeaderError::NotLeader);
         }
+        let evictions = self.lasting(node, evictions).await?;
+        if evictions.is_empty() {
+            return Ok(());
+        }
         let pods: Api<Pod> = Api::all(self.client.clone());
         let of_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
         let mut problem = Ok(());
         for pod in pods.list(&of_node).await? {
-            let claims = self.claims(&pod).await?;
-            let Some(victim) = pods::victim(&pod, &claims, evictions, unix(now)) else { continue };
+            let claims = match self.claims(&pod).await {
+                Ok(claims) => claims,
+                Err(error) => {
+                    problem = Err(error.into());
+                    continue;
+                }
+            };
+            let Some(victim) = pods::victim(&pod, &claims, &evictions, unix(now)) else { continue };
             match self.end(&victim, now).await {
                 Ok(()) => {}
                 Err(LeaderError::NotLeader) => return Err(LeaderError::NotLeader),
@@ -100,6 +112,14 @@ impl Evictor {
             }
         }
         problem
+    }
+
+    /// Those evictions that still hold by the object of their node. The watch may be late.
+    async fn lasting(&self, node: &str, evictions: &[Eviction]) -> kube::Result<Vec<Eviction>> {
+        let object = api::<NodeHealth>(&self.client).get_opt(node).await?;
+        let health = object.as_ref().map(HealthFacts::of).unwrap_or_default();
+        let lasting = evictions.iter().filter(|eviction| health.evicts(&eviction.device));
+        Ok(lasting.cloned().collect())
     }
 
     /// The claims of a pod that exist.

@@ -127,11 +127,8 @@ impl Rounds {
     /// Those evictions that stand in the objects of their nodes.
     fn ordered(&self, mut evictions: Vec<Eviction>) -> Vec<Eviction> {
         evictions.retain(|eviction| {
-            let Some(health) = self.facts.healths.get(&eviction.node) else { return false };
-            let device = health.devices.iter().find(|device| device.name == eviction.device);
-            let orders = device
-                .and_then(|device| health.orders.iter().find(|orders| orders.uuid == device.uuid));
-            orders.is_some_and(|orders| orders.evicts_since.is_some())
+            let health = self.facts.healths.get(&eviction.node);
+            health.is_some_and(|health| health.evicts(&eviction.device))
         });
         evictions
     }
@@ -171,7 +168,7 @@ async fn send(
     }
 }
 
-fn api<K: Resource<DynamicType = ()>>(client: &Client) -> Api<DynamicObject> {
+pub(super) fn api<K: Resource<DynamicType = ()>>(client: &Client) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &ApiResource::erase::<K>(&()))
 }
 

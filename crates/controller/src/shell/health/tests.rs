@@ -149,10 +149,29 @@ async fn pods_are_evicted_once_that_is_written_down() {
     assert_eq!((requests, evictions), (vec![], vec![]));
 }
 
+/// A node with a GPU that is fenced, and whose pods are evicted.
+fn evicting() -> Value {
+    let mut object = health(true);
+    object["spec"] = json!({"devices": [{"uuid": "GPU-1", "evictsSince": "1970-01-11T10:00:00Z"}]});
+    object
+}
+
 /// What is sent for a pod on the GPU, without reads. Evictions are answered so.
 async fn look(is_dead: bool, answer: u16) -> (Vec<(String, Value)>, Result<(), LeaderError>) {
+    look_at(evicting(), is_dead, answer).await
+}
+
+/// The same for a node's health as it is at the time of the look.
+async fn look_at(
+    health: Value,
+    is_dead: bool,
+    answer: u16,
+) -> (Vec<(String, Value)>, Result<(), LeaderError>) {
     let api = ScriptedApi::new(move |request: &Request| {
         let path = request.uri().path();
+        if path.ends_with("/nodehealths/n") {
+            return (200, health.clone());
+        }
         let list = |kind: &str, items: Value| json!({"apiVersion": "v1", "kind": kind, "metadata": {}, "items": items});
         let pod = |name: &str| {
             json!({
@@ -163,7 +182,10 @@ async fn look(is_dead: bool, answer: u16) -> (Vec<(String, Value)>, Result<(), L
         };
         if path.ends_with("/pods") {
             assert_eq!(request.uri().query(), Some("&fieldSelector=spec.nodeName%3Dn"));
-            return (200, list("PodList", json!([pod("sick"), pod("well")])));
+            return (200, list("PodList", json!([pod("unread"), pod("sick"), pod("well")])));
+        }
+        if path.ends_with("/resourceclaims/of-unread") {
+            return if answer == 500 { failure(500, "no") } else { failure(404, "gone") };
         }
         if path.ends_with("/resourceclaims/of-sick") || path.ends_with("/resourceclaims/of-well") {
             let device = if path.ends_with("sick") { "gpu-1" } else { "gpu-0" };
@@ -178,7 +200,7 @@ async fn look(is_dead: bool, answer: u16) -> (Vec<(String, Value)>, Result<(), L
         if path.contains("/events") {
             return (201, serde_json::from_slice(request.body()).unwrap());
         }
-        if answer != 200 {
+        if !matches!(answer, 200 | 500) {
             return failure(
                 answer,
                 "Cannot evict pod as it would violate the pod's disruption budget.",
@@ -230,6 +252,26 @@ async fn a_budget_that_forbids_is_tried_again_and_a_pod_that_is_gone_is_no_failu
 }
 
 #[tokio::test]
+async fn a_device_that_returned_or_whose_eviction_ended_keeps_its_pods() {
+    let mut returned = evicting();
+    returned["status"]["devices"][0]["record"]["track"]["state"] = json!("probation");
+    let mut unread = evicting();
+    unread["status"]["devices"][0]["record"] = json!({"colour": "red"});
+    for object in [returned, unread, health(true)] {
+        let (sent, result) = look_at(object, true, 200).await;
+        result.unwrap();
+        assert_eq!(sent, []);
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_cannot_be_read_holds_up_no_other_pod() {
+    let (sent, result) = look(false, 500).await;
+    assert!(matches!(result, Err(LeaderError::Api(_))), "{result:?}");
+    assert_eq!(sent.last().unwrap().0, "POST /api/v1/namespaces/team/pods/sick/eviction");
+}
+
+#[tokio::test]
 async fn a_pod_of_a_dead_device_is_marked_and_deleted() {
     let (sent, result) = look(true, 200).await;
     result.unwrap();
@@ -248,6 +290,9 @@ async fn a_pod_of_a_dead_device_is_marked_and_deleted() {
 #[tokio::test(start_paused = true)]
 async fn evictions_go_on_until_their_rounds_end() {
     let api = ScriptedApi::new(|request: &Request| {
+        if request.uri().path().ends_with("/nodehealths/n") {
+            return (200, evicting());
+        }
         assert!(request.uri().path().ends_with("/pods"));
         (200, json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": []}))
     });
@@ -264,7 +309,7 @@ async fn evictions_go_on_until_their_rounds_end() {
     };
     sender.send(vec![eviction]).unwrap();
     tokio::time::timeout(Duration::from_hours(1), async {
-        while api.requests().len() < 3 {
+        while api.requests().len() < 6 {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     })
