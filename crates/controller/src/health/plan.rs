@@ -18,7 +18,7 @@ use super::facts::{Facts, PolicyFacts, Version, seconds};
 /// What is to be done now.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// Orders that differ from those of the agents' objects.
+    /// Orders that differ from those of the agents' objects. Those that change copies alone are last.
     pub orders: Vec<NodeOrders>,
     /// Statuses of policies that differ from those written.
     pub statuses: Vec<PolicyStatus>,
@@ -35,6 +35,8 @@ pub struct NodeOrders {
     pub version: Version,
     /// By device.
     pub devices: Vec<DeviceOrders>,
+    /// Whether nothing but copies of records changes.
+    pub are_copies: bool,
 }
 
 /// The status of a policy.
@@ -122,6 +124,7 @@ pub fn plan(facts: &Facts, memory: &mut Memory, now: u64) -> Plan {
             plan.statuses.push(PolicyStatus { name: name.clone(), version, status });
         }
     }
+    plan.orders.sort_by_key(|orders| orders.are_copies);
     plan
 }
 

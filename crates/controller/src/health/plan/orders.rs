@@ -112,6 +112,11 @@ fn write(name: &str, health: &HealthFacts, mut wanted: Vec<OrderFacts>) -> Optio
     if by_device(&wanted) == by_device(&health.orders) {
         return None;
     }
+    let acts = |orders: &[OrderFacts]| -> BTreeMap<String, OrderFacts> {
+        let without_copy = |orders: &OrderFacts| OrderFacts { copy: None, ..orders.clone() };
+        by_device(&orders.iter().map(without_copy).collect::<Vec<_>>())
+    };
+    let are_copies = acts(&wanted) == acts(&health.orders);
     let devices = wanted.into_iter().map(|orders| DeviceOrders {
         uuid: orders.uuid,
         order: None,
@@ -123,5 +128,6 @@ fn write(name: &str, health: &HealthFacts, mut wanted: Vec<OrderFacts>) -> Optio
         node: name.to_owned(),
         version: health.version.clone(),
         devices: devices.collect(),
+        are_copies,
     })
 }

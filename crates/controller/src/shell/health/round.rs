@@ -23,7 +23,7 @@ const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(10);
 /// Writes at the same time.
 const MAX_WRITES: usize = 16;
-/// Writes of a round. The rest is planned again in the next one.
+/// Writes of orders in a round, and of statuses. The rest is planned again in the next one.
 const WRITES_OF_A_ROUND: usize = 256;
 
 /// Plans and writes while this process leads.
@@ -85,13 +85,11 @@ impl Rounds {
         }
         let Plan { orders, statuses, evictions } =
             plan(&self.facts, &mut self.memory, facts::unix(now));
-        let writes: Vec<Write> = orders
-            .into_iter()
-            .map(Write::Orders)
-            .chain(statuses.into_iter().map(|status| Write::Status(Box::new(status))))
-            .collect();
-        let is_more = writes.len() > WRITES_OF_A_ROUND;
-        let is_done = self.write(writes).await;
+        // A breaker is written before what it stops, so that a leader that follows knows of it.
+        let statuses = statuses.into_iter().map(|status| Write::Status(Box::new(status)));
+        self.write(statuses.collect()).await;
+        let is_more = orders.len() > WRITES_OF_A_ROUND;
+        let is_done = self.write(orders.into_iter().map(Write::Orders).collect()).await;
         // An eviction is ordered before pods are evicted: a leader that follows counts it.
         self.evict(if is_done { evictions } else { self.ordered(evictions) });
         if is_more { SHORTEST } else { LONGEST }
@@ -149,7 +147,7 @@ async fn send(
 ) -> Result<Option<Change>, LeaderError> {
     let params = PatchParams::apply(HEALTH_CONTROLLER).force();
     match write {
-        Write::Orders(NodeOrders { node, version, devices }) => {
+        Write::Orders(NodeOrders { node, version, devices, .. }) => {
             let body = body::<NodeHealth>(&node, &version, "spec", &json!({"devices": devices}));
             let api = api::<NodeHealth>(client);
             let patch = Patch::Apply(&body);

@@ -106,7 +106,8 @@ async fn round(leads: bool, occupied: bool, written: u16) -> (Vec<(String, Value
         (request.uri().to_string(), serde_json::from_slice(request.body()).unwrap())
     });
     let mut requests: Vec<(String, Value)> = requests.collect();
-    requests.sort_by(|one, other| other.0.cmp(&one.0));
+    // The status comes first.
+    requests.reverse();
     let wanted = wanted.borrow().clone();
     (requests, wanted)
 }

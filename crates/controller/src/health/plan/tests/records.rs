@@ -67,6 +67,17 @@ fn records_are_copied_when_their_state_changes() {
 }
 
 #[test]
+fn permits_are_written_before_copies_alone() {
+    let mut bench = Bench::new(3, 1);
+    bench.report(0, 0, State::Watch { reason: Reason::Hot }, 5);
+    bench.report(1, 0, fenced(Remedy::ResetFunction), HOUR);
+    bench.report(2, 0, State::Watch { reason: Reason::Hot }, 5);
+    let plan = bench.round();
+    let orders = plan.orders.iter().map(|orders| (orders.node.as_str(), orders.are_copies));
+    assert_eq!(orders.collect::<Vec<_>>(), [("n01", false), ("n00", true), ("n02", true)]);
+}
+
+#[test]
 fn a_fence_of_a_device_that_is_not_there_stays_known() {
     let mut bench = Bench::new(1, 2);
     bench.report(0, 0, State::Retired { reason: Reason::RemapFailed }, 5);
