@@ -9,7 +9,7 @@
 //!
 //! A fence ends with a test, not with time. Here the test is what the driver says of the GPU: [`Seen::is_good`].
 
-mod name;
+mod advice;
 mod node;
 mod orders;
 mod place;
@@ -24,7 +24,6 @@ use octavo_health::decide::{Fence, Wait};
 use octavo_health::reason::Reason;
 use octavo_health::state::Effect;
 
-pub(crate) use name::advice_name;
 pub(crate) use node::NodeHealth;
 pub(crate) use orders::{Chosen, Orders, Policies};
 pub(crate) use record::RecordFile;

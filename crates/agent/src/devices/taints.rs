@@ -1,17 +1,16 @@
 //! Taints that keep claims from devices.
 
+use octavo_api::health_taint::key_and_value;
 use octavo_api::names::{
     DRIVER_RELEASED, MISSING_MODULE_PREFIX, TAINT_DRIVER_UNAVAILABLE, TAINT_FABRIC,
-    TAINT_FOREIGN_MIG, TAINT_GPU_LOST, TAINT_HEALTH, TAINT_IMEX, TAINT_OWNER,
-    TAINT_RECOVERY_ACTION, TAINT_WITHDRAWN, TAINT_XID,
+    TAINT_FOREIGN_MIG, TAINT_IMEX, TAINT_OWNER, TAINT_WITHDRAWN,
 };
 use octavo_dra::{DeviceTaint, TaintEffect};
 use octavo_gpu::Gpu;
 use octavo_health::decide::Fence;
-use octavo_health::reason::Reason;
 use octavo_health::state::Effect;
 
-use crate::health::{GpuState, advice_name};
+use crate::health::GpuState;
 
 /// The taints of a GPU, and of all its parts, for a health state.
 pub(super) fn of_health(state: &GpuState) -> Vec<DeviceTaint> {
@@ -27,15 +26,7 @@ pub(super) fn of_health(state: &GpuState) -> Vec<DeviceTaint> {
 
 /// The taint of a GPU that is not in the state Healthy. Its key says what happened; those of XIDs and losses are NVIDIA's.
 fn of_fence(fence: Fence) -> DeviceTaint {
-    let (key, value) = match fence.reason {
-        Some(Reason::Xid(number) | Reason::RepeatedXid(number)) => (TAINT_XID, number.to_string()),
-        Some(Reason::Lost) => (TAINT_GPU_LOST, String::new()),
-        Some(Reason::RecoveryAction(advice)) => {
-            (TAINT_RECOVERY_ACTION, advice_name(advice).to_owned())
-        }
-        Some(reason) => (TAINT_HEALTH, reason.name().to_owned()),
-        None => (TAINT_HEALTH, fence.state.name().to_owned()),
-    };
+    let (key, value) = key_and_value(fence.reason, fence.state.name());
     let effect = match fence.effect {
         Effect::None => TaintEffect::None,
         Effect::NoSchedule => TaintEffect::NoSchedule,

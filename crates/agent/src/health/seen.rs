@@ -7,7 +7,7 @@ use octavo_health::HOUR;
 use octavo_health::signal::{Observation, RecoveryAction, Report};
 use serde::{Deserialize, Serialize};
 
-use super::name::advice;
+use super::advice::advice;
 
 /// Time in which slowdowns are counted, in seconds.
 const SLOWDOWN_WINDOW: u64 = 600;
