@@ -251,9 +251,11 @@ impl HealthObject {
         };
         let accepted = match (&chosen.refused, &chosen.in_force) {
             (Some(error), _) => {
-                condition(CONDITION_POLICY_ACCEPTED, false, "Invalid", error.clone())
+                condition(CONDITION_POLICY_ACCEPTED, false, "InvalidPolicy", error.clone())
             }
-            (None, Some(_)) => condition(CONDITION_POLICY_ACCEPTED, true, "InForce", String::new()),
+            (None, Some(_)) => {
+                condition(CONDITION_POLICY_ACCEPTED, true, "PolicyInForce", String::new())
+            }
             (None, None) => {
                 let message = "no HealthPolicy selects the node: devices are fenced and tested, and remedies are a person's";
                 condition(CONDITION_POLICY_ACCEPTED, true, "NoPolicy", message.to_owned())

@@ -22,7 +22,11 @@ fn error(change: impl Fn(&mut HealthPolicySpec)) -> String {
 #[test]
 fn the_defaults_of_a_spec_are_those_of_the_parts() {
     let policy = spec().check().unwrap();
-    let defaults = Policy { node_selector: policy.node_selector.clone(), ..Policy::default() };
+    let defaults = Policy {
+        node_selector: policy.node_selector.clone(),
+        by_person: [Remedy::ReloadDriver, Remedy::Reboot, Remedy::PowerCycle].into(),
+        ..Policy::default()
+    };
     assert_eq!(policy, defaults);
     assert_eq!(policy.mode, Mode::Fence);
 }

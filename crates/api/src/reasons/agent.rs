@@ -67,18 +67,18 @@ pub(super) const NODES: &[Reason] = &[
         "Processes without a share use a GPU that is allocated in shares.",
         "End the processes, or move them to a pod with a share.",
     ),
+    row(
+        "GpuAtRisk",
+        EVENT,
+        "The GPU takes pods. It gave a warning of late, or returned from a repair.",
+        "None at once. See the message; a warning that comes again calls for a check of the hardware.",
+    ),
     row("GpuDriverAnswers", EVENT, "The driver answers again which processes use the GPU.", ""),
     row(
         "GpuDriverHangs",
         EVENT,
         "The driver does not answer which processes use the GPU.",
         "See the kernel's log (`dmesg`) on the node.",
-    ),
-    row(
-        "GpuAtRisk",
-        EVENT,
-        "The GPU takes pods. It gave a warning of late, or returned from a repair.",
-        "None at once. See the message; a warning that comes again calls for a check of the hardware.",
     ),
     row("GpuHealthy", EVENT, "The GPU is healthy again and takes new pods.", ""),
     row(

@@ -9,10 +9,22 @@ const ACCEPTED: &str = "HealthPolicy: condition `Accepted` is `True`";
 pub(super) const POLICIES: &[Reason] = &[
     row("Accepted", ACCEPTED, "This version of the policy is in use.", ""),
     row(
+        "AllInService",
+        "NodeHealth: condition `Healthy` is `True`",
+        "All GPUs of the node are in service.",
+        "",
+    ),
+    row(
         "DeletionByDeviceTaintManager",
         "Pod: condition `DisruptionTarget`",
         "The pod is deleted, because its GPU is lost. Kubernetes' own controller has the same reason.",
         "",
+    ),
+    row(
+        "DevicesOutOfService",
+        "NodeHealth: condition `Healthy` is `False`",
+        "The GPUs in the message take no new pods.",
+        "See what they wait for: `octavo health describe NODE/GPU`.",
     ),
     row(
         "FewFailures",
@@ -28,8 +40,8 @@ pub(super) const POLICIES: &[Reason] = &[
     ),
     row(
         "InvalidPolicy",
-        "HealthPolicy: condition `Accepted` is `False`",
-        "The policy has the wrong field of the message, and applies to no node.",
+        "HealthPolicy: condition `Accepted` is `False`; NodeHealth: condition `PolicyAccepted` is `False`",
+        "The policy has the wrong field of the message. Its nodes have no policy: no other one takes its place.",
         "Change that field.",
     ),
     row(
@@ -45,10 +57,22 @@ pub(super) const POLICIES: &[Reason] = &[
         "Look for what the nodes have in common: a driver, a switch, a power feed.",
     ),
     row(
+        "NoPolicy",
+        "NodeHealth: condition `PolicyAccepted` is `True`",
+        "No HealthPolicy selects the node. The agent fences and tests GPUs, and remedies are a person's.",
+        "",
+    ),
+    row(
         "OtherPolicyFirst",
         ACCEPTED,
         "A policy whose name comes first in the alphabet selects the same nodes, and applies to them.",
         "Give the policies selectors that share no node.",
+    ),
+    row(
+        "PolicyInForce",
+        "NodeHealth: condition `PolicyAccepted` is `True`",
+        "The agent decides by the HealthPolicy that `status.policy` names.",
+        "",
     ),
     row(
         "RecordsRead",

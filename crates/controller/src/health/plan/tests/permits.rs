@@ -36,10 +36,22 @@ fn a_rack_has_one_remedy_at_once() {
     for number in [0, 1, 2] {
         let rack = if number < 2 { "r1" } else { "r2" };
         bench.facts.nodes.get_mut(&node(number)).unwrap().rack = Some(rack.to_owned());
-        bench.report(number, 0, fenced(Remedy::Reboot), HOUR);
+        bench.report(number, 0, fenced(Remedy::ResetBus), HOUR);
     }
     bench.round();
-    assert_eq!(bench.permits(), ["n00/gpu-0 reboot", "n02/gpu-0 reboot"]);
+    assert_eq!(bench.permits(), ["n00/gpu-0 reset-bus", "n02/gpu-0 reset-bus"]);
+}
+
+#[test]
+fn a_remedy_that_a_person_is_to_apply_takes_nothing_of_the_budget() {
+    let mut bench = Bench::new(4, 2);
+    bench.report(0, 0, fenced(Remedy::Reboot), 2 * HOUR);
+    bench.report(1, 0, fenced(Remedy::ResetFunction), HOUR);
+    for _ in 0..2 {
+        bench.round();
+        assert_eq!(bench.permits(), ["n01/gpu-0 reset-function"]);
+        bench.now += 60;
+    }
 }
 
 #[test]
@@ -60,6 +72,7 @@ fn nothing_is_allowed_unless_the_policy_acts() {
 #[test]
 fn a_permit_is_for_one_attempt_and_one_remedy() {
     let mut bench = Bench::new(4, 1);
+    bench.policy(|policy| policy.by_person.clear());
     bench.report(0, 0, fenced(Remedy::ResetFunction), HOUR);
     bench.round();
     bench.begin(0, 0);
@@ -243,6 +256,7 @@ fn a_permit_is_withdrawn_when_pods_that_may_run_come_and_evicts_none() {
 #[test]
 fn a_node_that_is_not_ready_is_left_alone_but_for_a_reboot() {
     let mut bench = Bench::new(40, 1);
+    bench.policy(|policy| policy.by_person.clear());
     bench.report(0, 0, fenced(Remedy::ResetFunction), HOUR);
     bench.report(1, 0, fenced(Remedy::Reboot), HOUR);
     for number in [0, 1] {
