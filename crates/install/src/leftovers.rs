@@ -151,7 +151,11 @@ pub(crate) async fn remove_templates(client: &Client) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes the definitions of a release's custom resources that helm has kept. Those with objects stay, unless `all` go.
+/// What agents write of their nodes. No person made it, so it goes with them.
+const NODE_HEALTHS: &str = "nodehealths.octavo.dev";
+
+/// Removes the definitions of a release's custom resources that helm has kept. Those with objects stay, unless `all` go, or agents
+/// wrote them.
 ///
 /// # Errors
 ///
@@ -174,7 +178,8 @@ pub(crate) async fn remove_definitions(
             continue;
         }
         let name = name(&definition);
-        let left = if all { 0 } else { objects_of(client, &definition).await? };
+        let goes = all || name == NODE_HEALTHS;
+        let left = if goes { 0 } else { objects_of(client, &definition).await? };
         if left > 0 {
             report(&format!(
                 "{name} stays: there are {left} objects of it; `octavo uninstall --crds` would remove them"

@@ -51,9 +51,10 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Whether an entry of a plugin's folder is the agent's: its checkpoints, or a socket.
+/// Whether an entry of a plugin's folder is the agent's: its checkpoints, the record of GPUs' health, or a socket.
 fn is_of_agent(path: &Path) -> bool {
-    path.ends_with("checkpoint") || path.extension().is_some_and(|it| it == "sock")
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    name == "checkpoint" || name.starts_with("health.json") || name.ends_with(".sock")
 }
 
 fn is_plugin_spec(path: &Path) -> bool {

@@ -242,15 +242,18 @@ async fn a_gpu_that_fails_is_reset_once_idle_and_returns_tested_and_a_person_goe
     let policy = healths.get(NODE).await.unwrap().status.unwrap().policy.unwrap();
     assert_eq!(policy.name, "act");
 
-    // A reset that mends nothing is followed by a harsher one, and so on until no remedy is left.
+    // A reset that mends nothing is followed by a harsher one, and that by one that a person is to apply.
     let in_vain = ["lab", "gpu", NODE, "5", "set", "--reset-in-vain", "true"];
     testbed.octavo_ok(&in_vain);
     testbed.octavo_ok(&["lab", "gpu", NODE, "5", "fail", "--xid", "48"]);
     eventually("GPU 5 has had both resets", || async {
         let device = device(5).await?;
-        (device.attempt >= 2 && device.reason.as_deref() == Some("TestFailed")).then_some(())
+        let needs = serde_json::to_value(device.needs?).unwrap();
+        let is_person_s = device.waits.as_deref() == Some("RemedyByPerson");
+        (device.state == "Fenced" && needs == "reboot" && is_person_s).then_some(())
     })
     .await;
+    assert!(device(5).await.unwrap().attempt >= 3, "the second one in this node");
 
     // A person's word: the controller leaves the GPU alone.
     let word = async |word: &str, number: i64, uuid: &str| {
