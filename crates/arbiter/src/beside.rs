@@ -83,7 +83,11 @@ impl Beside {
         let took = now.saturating_sub(period.since);
         if !period.had_others {
             let mean = (took / launches).max(1);
-            self.alone = if self.alone == 0 { mean } else { (7 * self.alone + mean) / 8 };
+            self.alone = if self.alone == 0 {
+                mean
+            } else {
+                self.alone.saturating_mul(7).saturating_add(mean) / 8
+            };
             let rest = self.rest.unwrap_or(PERIODS).saturating_sub(1);
             self.rest = Some(rest);
             if rest == 0 && is_short && self.budget == 0 {
