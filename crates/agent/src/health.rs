@@ -7,7 +7,7 @@
 //!                                                      record: a file that outlives agent and boot
 //! ```
 //!
-//! A fence ends with a test, not with time. Here the test is what the driver says of the GPU: [`Seen::is_good`].
+//! A fence ends with a test, not with time. Here the test is what the driver says of the GPU: `Seen::is_good`.
 
 mod advice;
 mod node;

@@ -181,7 +181,7 @@ impl Monitor {
                 self.health.serve(inventory.as_ref().map_or(&[], |found| &found.gpus));
                 self.ask_all(driver);
                 self.publish();
-                // Whoever asked may wait no more.
+                // The task that asked may wait no more.
                 let _ = answer.send(());
             }
             HealthMessage::Rest => self.health.rest(),

@@ -243,7 +243,7 @@ fn rights() -> Vec<Fact> {
         rule("events.k8s.io", "events", &["create", "patch"]),
         rule("octavo.dev", "healthpolicies", &["list", "watch"]),
         rule("octavo.dev", "healthpolicies/status", &["patch"]),
-        rule("octavo.dev", "nodehealths", &["list", "watch", "patch"]),
+        rule("octavo.dev", "nodehealths", &["get", "list", "watch", "patch"]),
         rule("", "nodes", &["list", "watch"]),
         rule("", "pods", &["list", "delete"]),
         rule("", "pods/eviction", &["create"]),
