@@ -12,10 +12,10 @@ use crate::snapshot::{Gap, GapKind};
 fn policies_say_whether_they_are_in_use_and_what_they_do() {
     let report = policies(&facts(), &[].into()).unwrap();
     assert_snapshot!(render_policies(&report, options(true)), @r"
-    NAME  ACCEPTED  MODE     NODES  REMEDIES  EVICTIONS  STOPPED UNTIL         GPUS                                       NODE SELECTOR
-    a100  False     Observe  0      0         0                                                                           pool=a100
-    h100  True      Act      1      1         1          2026-01-05T12:20:00Z  1 Healthy, 1 Watch, 1 Fenced, 1 Resetting  pool=h100
-    new   Unknown   Observe  0      0         0                                                                           pool=new
+    NAME  ACCEPTED  MODE   NODES  REMEDIES  EVICTIONS  STOPPED UNTIL         GPUS                                       NODE SELECTOR
+    a100  False     Fence  0      0         0                                                                           pool=a100
+    h100  True      Act    1      1         1          2026-01-05T12:20:00Z  1 Healthy, 1 Watch, 1 Fenced, 1 Resetting  pool=h100
+    new   Unknown   Fence  0      0         0                                                                           pool=new
 
     a100: budget.remediesPercent: it is 500, and must be from 0 to 100.
     h100: no remedy begins until 12:20.
