@@ -54,7 +54,8 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
 /// Whether an entry of a plugin's folder is the agent's: its checkpoints, the record of GPUs' health, or a socket.
 fn is_of_agent(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    name == "checkpoint" || name.starts_with("health.json") || name.ends_with(".sock")
+    let is_socket = path.extension().is_some_and(|it| it == "sock");
+    name == "checkpoint" || name.starts_with("health.json") || is_socket
 }
 
 fn is_plugin_spec(path: &Path) -> bool {
