@@ -1,7 +1,6 @@
 //! The taint of a GPU that is not in the state Healthy. The agent writes it, and the controller compares tolerations with it.
 
 use octavo_health::reason::Reason;
-use octavo_health::signal::RecoveryAction;
 
 use crate::names::{TAINT_GPU_LOST, TAINT_HEALTH, TAINT_RECOVERY_ACTION, TAINT_XID};
 
@@ -11,29 +10,16 @@ pub fn key_and_value(reason: Option<Reason>, state: &str) -> (&'static str, Stri
     match reason {
         Some(Reason::Xid(number) | Reason::RepeatedXid(number)) => (TAINT_XID, number.to_string()),
         Some(Reason::Lost) => (TAINT_GPU_LOST, String::new()),
-        Some(Reason::RecoveryAction(advice)) => {
-            (TAINT_RECOVERY_ACTION, advice_name(advice).to_owned())
-        }
+        Some(Reason::RecoveryAction(advice)) => (TAINT_RECOVERY_ACTION, advice.name().to_owned()),
         Some(reason) => (TAINT_HEALTH, reason.name().to_owned()),
         None => (TAINT_HEALTH, state.to_owned()),
     }
 }
 
-/// Name of what the driver advises, in the value of [`TAINT_RECOVERY_ACTION`].
-pub fn advice_name(advice: RecoveryAction) -> &'static str {
-    match advice {
-        RecoveryAction::None => "nothing",
-        RecoveryAction::GpuReset => "gpu-reset",
-        RecoveryAction::NodeReboot => "node-reboot",
-        RecoveryAction::DrainP2p => "drain-p2p",
-        RecoveryAction::DrainAndReset => "drain-and-reset",
-        RecoveryAction::RecoverImexDomain => "recover-imex-domain",
-        RecoveryAction::Other(_) => "unknown",
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use octavo_health::signal::RecoveryAction;
+
     use super::*;
 
     #[test]

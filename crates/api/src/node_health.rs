@@ -222,6 +222,11 @@ pub struct DeviceHealth {
 pub const STATES: [&str; 8] =
     ["Healthy", "Watch", "Suspect", "Fenced", "Resetting", "Verifying", "Probation", "Retired"];
 
+/// Whether new pods may use a device in a state with this name.
+pub fn is_in_service(state: &str) -> bool {
+    matches!(state, "Healthy" | "Watch" | "Probation")
+}
+
 /// Names of all remedies, mildest first. A test is none, and a replacement is a person's.
 pub const REMEDIES: [&str; 7] =
     ["test", "resetFunction", "resetBus", "reloadDriver", "reboot", "powerCycle", "replace"];

@@ -97,9 +97,10 @@ impl fmt::Display for Reason {
                     "several jobs had application errors on this GPU alone, the last XID {number}"
                 )
             }
-            Self::RecoveryAction(action) => {
-                write!(f, "the driver advises {}", action_name(*action))
+            Self::RecoveryAction(RecoveryAction::Other(_)) => {
+                f.write_str("the driver advises an unknown action")
             }
+            Self::RecoveryAction(action) => write!(f, "the driver advises {}", action.name()),
             Self::RemapPending => f.write_str("a row remap waits for a reset"),
             Self::RemapFailed => f.write_str("a row remap failed; replace the board"),
             Self::UncorrectedErrors => f.write_str("memory errors were not corrected"),
@@ -122,17 +123,5 @@ impl fmt::Display for Reason {
             Self::Relapsed => f.write_str("the GPU failed again and again soon after its return"),
             Self::Operator => f.write_str("an operator decided so"),
         }
-    }
-}
-
-fn action_name(action: RecoveryAction) -> &'static str {
-    match action {
-        RecoveryAction::None => "nothing",
-        RecoveryAction::GpuReset => "gpu-reset",
-        RecoveryAction::NodeReboot => "node-reboot",
-        RecoveryAction::DrainP2p => "drain-p2p",
-        RecoveryAction::DrainAndReset => "drain-and-reset",
-        RecoveryAction::RecoverImexDomain => "recover-imex-domain",
-        RecoveryAction::Other(_) => "an unknown action",
     }
 }

@@ -41,6 +41,21 @@ pub enum RecoveryAction {
     Other(u32),
 }
 
+impl RecoveryAction {
+    /// Name in values of taints: `gpu-reset`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "nothing",
+            Self::GpuReset => "gpu-reset",
+            Self::NodeReboot => "node-reboot",
+            Self::DrainP2p => "drain-p2p",
+            Self::DrainAndReset => "drain-and-reset",
+            Self::RecoverImexDomain => "recover-imex-domain",
+            Self::Other(_) => "unknown",
+        }
+    }
+}
+
 /// State of a network card's port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

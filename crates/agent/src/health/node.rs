@@ -178,7 +178,8 @@ impl NodeHealth {
         self.topology = Topology::new(places, []);
     }
 
-    /// Takes the driver's answer about a GPU. A question that failed for another reason than a lost GPU says nothing.
+    /// Takes the driver's answer about a GPU. A question that failed for another reason than a lost GPU changes no state, and no test
+    /// passes until one is answered.
     pub(crate) fn answer(&mut self, uuid: &str, health: &Result<GpuHealth, DriverError>, now: u64) {
         let Some(Known { id, seen, .. }) = self.record.gpus.get_mut(uuid) else { return };
         let reports = match health {
@@ -290,8 +291,7 @@ impl NodeHealth {
     /// Decides upon what came since the last decision. `is_used` says whether processes use a GPU, and is asked where that matters.
     pub(crate) fn decide(&mut self, now: u64, is_used: impl Fn(&str) -> bool) {
         // Claims without processes hinder a remedy. A test by what the driver says disturbs none.
-        let holds =
-            |uuid: &String| self.orders.policy.mode == Mode::Act && self.orders.held.contains(uuid);
+        let holds = |uuid: &String| self.acts() && self.orders.held.contains(uuid);
         let concerned = self.concerned();
         let is_occupied = |(uuid, known): &(&String, &Known)| {
             concerned.contains(&known.id) && (holds(uuid) || is_used(uuid))

@@ -7,7 +7,6 @@ use std::time::Duration;
 use octavo_gpu::programs::{self, ProgramError};
 use octavo_health::remedy::Remedy;
 use octavo_health::signal::{Attempt, Outcome};
-use octavo_node::failpoint;
 
 use super::Monitor;
 use super::requests::{ClosedWork, HealthMessage, Message};
@@ -35,9 +34,7 @@ impl Monitor {
         let what = format!("the remedy {} of {}", remedy.name(), uuids.join(", "));
         let run = Box::new(move || {
             let mut end = end;
-            failpoint::hit("health.remedy-begins");
             let applied = apply(&root, remedy, &uuids);
-            failpoint::hit("health.remedy-applied");
             end.outcome = Some(match &applied {
                 Ok(()) => Outcome::Remedied,
                 Err(error) => {

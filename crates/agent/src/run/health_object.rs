@@ -24,7 +24,7 @@ use kube::{Api, Client, ResourceExt as _};
 use octavo_api::Condition;
 use octavo_api::health_policy::HealthPolicy;
 use octavo_api::names::{AGENT_CONTROLLER, CONDITION_HEALTHY, CONDITION_POLICY_ACCEPTED};
-use octavo_api::node_health::{DeviceHealth, NodeHealth, NodeHealthStatus};
+use octavo_api::node_health::{DeviceHealth, NodeHealth, NodeHealthStatus, is_in_service};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -149,7 +149,7 @@ impl HealthObject {
 
     /// Whether a GPU is out of service, so that it matters who holds it.
     fn is_any_out(&self) -> bool {
-        self.snapshots.borrow().devices.iter().any(|device| !is_in_service(device))
+        self.snapshots.borrow().devices.iter().any(|device| !is_in_service(&device.state))
     }
 
     /// Sends what is wanted to the driver's thread, if it has changed.
@@ -222,7 +222,7 @@ impl HealthObject {
     fn status(&self, chosen: &Chosen, devices: &[DeviceHealth]) -> NodeHealthStatus {
         let out: Vec<&str> = devices
             .iter()
-            .filter(|device| !is_in_service(device))
+            .filter(|device| !is_in_service(&device.state))
             .map(|device| device.name.as_str())
             .collect();
         // The watch may be behind the last write.
@@ -282,10 +282,6 @@ impl Drop for Quiet {
         self.0.set_orders(Orders::default());
         self.0.rest();
     }
-}
-
-fn is_in_service(device: &DeviceHealth) -> bool {
-    matches!(device.state.as_str(), "Healthy" | "Watch" | "Probation")
 }
 
 fn now() -> String {

@@ -6,14 +6,14 @@ use jiff::Timestamp;
 use octavo_api::Condition;
 use octavo_api::health_policy::DeviceCounts;
 use octavo_api::names::{CONDITION_ACCEPTED, CONDITION_BREAKER_OPEN, CONDITION_POLICY_ACCEPTED};
-use octavo_api::node_health::DeviceHealth;
+use octavo_api::node_health::{DeviceHealth, is_in_service};
 use octavo_health::remedy::Remedy;
 use serde::Serialize;
 
 use super::HealthError;
 use super::facts::{HealthFacts, Unreadable};
 use super::select::listed;
-use super::words::{api_name, is_in_service};
+use super::words::api_name;
 use crate::snapshot::Gap;
 use crate::usage::natural_sort_key;
 

@@ -1,9 +1,10 @@
 //! The table format of [`HealthReport`].
 
+use octavo_api::node_health::is_in_service;
 use octavo_term::{RowStyle, TextTable};
 
 use super::report::{GpuHealth, HealthReport, counted};
-use super::words::{api_name, is_in_service, since};
+use super::words::{api_name, since};
 use crate::top::TableOptions;
 
 /// Draws a report: GPUs, a line of sums, remarks.

@@ -29,11 +29,6 @@ pub(super) fn state(state: &str) -> &'static str {
     }
 }
 
-/// Whether new pods may use a device in a state.
-pub(super) fn is_in_service(state: &str) -> bool {
-    matches!(state, "Healthy" | "Watch" | "Probation")
-}
-
 /// A remedy, with its article.
 pub(super) fn remedy(remedy: Remedy) -> &'static str {
     match remedy {

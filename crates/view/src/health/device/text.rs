@@ -3,12 +3,13 @@
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
+use octavo_api::node_health::is_in_service;
 use octavo_health::remedy::Remedy;
 use octavo_term::{RowStyle, paint};
 
 use super::DeviceReport;
 use crate::age::age;
-use crate::health::words::{self, api_name, is_in_service, since};
+use crate::health::words::{self, api_name, since};
 use crate::snapshot::{Gap, GapKind, Holder};
 
 /// Text options.
