@@ -8,7 +8,7 @@ use octavo_health::policy::Mode;
 use octavo_health::reason::Reason;
 use octavo_health::remedy::Remedy;
 use octavo_health::signal::{Attempt, LinkSeverity, Observation, Outcome, Report, Signal};
-use octavo_health::state::State;
+use octavo_health::state::{State, Track};
 use octavo_health::unit::{DeviceId, Topology, Unit};
 
 use super::orders::Orders;
@@ -107,8 +107,10 @@ impl NodeHealth {
             let Some(known) = self.record.gpus.get_mut(&uuid) else { continue };
             let recorded = self.record.domain.devices.entry(known.id).or_default();
             if recorded.track.state == State::Healthy && device.track.state != State::Healthy {
-                (recorded.track, known.seen) = (device.track, seen);
-                recorded.track.attempt = Attempt::default();
+                // Attempts and relapses are those of the record.
+                let Track { state, since, has_failed, .. } = device.track;
+                recorded.track = Track { state, since, has_failed, ..recorded.track };
+                known.seen = seen;
             }
         }
     }

@@ -38,16 +38,15 @@ impl Domain {
                 facts.occupied.contains(member)
                     && !(needs.is_from_outside() && self.is_stuck(policy, facts, *member))
             });
-            match wait {
+            // A permit comes once nothing that the remedy reaches has a client, so peers drain before it.
+            let may_drain = is_occupied && matches!(wait, None | Some(Wait::Permit));
+            if may_drain && drains < policy.budget.remedies(facts.topology.nodes()) {
+                drains += u64::from(group.len() > 1);
+                self.drain_peers(policy, device, group, facts.now);
+            }
+            match wait.or(is_occupied.then_some(Wait::Clients)) {
                 Some(wait) => {
                     waits.insert(device, wait);
-                }
-                None if is_occupied => {
-                    if drains < policy.budget.remedies(facts.topology.nodes()) {
-                        drains += u64::from(group.len() > 1);
-                        self.drain_peers(policy, device, group, facts.now);
-                    }
-                    waits.insert(device, Wait::Clients);
                 }
                 None => self.begin_remedy(policy, facts, device, needs, group, &mut used),
             }

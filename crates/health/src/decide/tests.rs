@@ -403,6 +403,25 @@ fn a_remedy_waits_for_the_permit_of_its_device() {
 }
 
 #[test]
+fn peers_drain_while_a_remedy_waits_for_its_permit() {
+    let mut bench = Bench::new(1, 2, false);
+    bench.permitted = Some(BTreeSet::new());
+    bench.occupy([1]);
+    let decisions = bench.xid(0, 48, 7);
+    assert_eq!(decisions.waits[&DeviceId(0)], Wait::Permit);
+    assert_eq!(bench.states(), ["Fenced", "Suspect"], "no pod comes that would put the permit off");
+    bench.occupy([]);
+    bench.permitted = Some(BTreeSet::from([DeviceId(0)]));
+    assert_eq!(bench.report([]).remedies[0].devices, [DeviceId(0), DeviceId(1)]);
+
+    let mut alone = Bench::new(1, 2, true);
+    alone.permitted = Some(BTreeSet::new());
+    alone.occupy([0, 1]);
+    alone.xid(0, 48, 7);
+    assert_eq!(alone.states(), ["Fenced", "Healthy"], "its reset reaches no peer");
+}
+
+#[test]
 fn a_node_that_is_not_ready_is_tested_once_it_is() {
     let mut bench = Bench::new(2, 1, true);
     let ready = |ready| [(Unit::Node(0), Report::Observation(Observation::NodeReady(ready)))];

@@ -387,6 +387,29 @@ fn the_record_is_of_the_agent_that_has_the_node() {
 }
 
 #[test]
+fn a_fault_seen_before_the_record_is_read_keeps_attempts_and_relapses() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = || Some(RecordFile::new(folder.path().join("health.json")));
+    let gpus = testing::inventory(1).gpus;
+    let mut before = NodeHealth::observer(file(), BOOT);
+    before.serve(&gpus);
+    before.answer(&uuid(0), &Ok(well()), 1);
+    decide(&mut before, 1);
+    let track = &mut before.record.domain.devices.get_mut(&DeviceId(0)).unwrap().track;
+    (track.attempt, track.relapses, track.returned) = (Attempt(3), 2, Some(1));
+    assert!(before.store());
+
+    let mut after = NodeHealth::observer(file(), BOOT);
+    after.set_gpus(&gpus);
+    after.xid(&uuid(0), 48, LinkSeverity::Unknown, 2);
+    decide(&mut after, 2);
+    after.serve(&gpus);
+    let track = after.record.domain.devices[&DeviceId(0)].track;
+    assert_eq!((track.attempt, track.relapses, track.returned), (Attempt(3), 2, Some(1)));
+    assert_eq!(state(&after, 0), "Fenced");
+}
+
+#[test]
 fn a_gpu_of_which_the_driver_says_nothing_passes_no_test() {
     let mut health = node(None, BOOT, 1);
     health.xid(&uuid(0), 48, LinkSeverity::Unknown, 1);
