@@ -22,6 +22,7 @@ mod claims;
 mod domains;
 mod driver;
 mod engine;
+mod health;
 mod hook;
 mod kubelet;
 mod lab;
@@ -92,6 +93,8 @@ enum Name {
     Domains,
     /// A node with device plugin, labels and static MIG: start, allocation, changes of config, mode and MIG layout.
     Operator,
+    /// From the failure of a GPU to its taint, and 200 nodes whose GPUs fail at once.
+    Health,
     /// All benchmarks, one after another.
     All,
 }
@@ -154,6 +157,7 @@ async fn run(args: &Args) -> anyhow::Result<bool> {
         (Name::Scheduler, "scheduler"),
         (Name::Domains, "domains"),
         (Name::Operator, "operator"),
+        (Name::Health, "health"),
         (Name::RealShare, "real-share"),
     ];
     for (name, wanted) in all {
@@ -168,6 +172,7 @@ async fn run(args: &Args) -> anyhow::Result<bool> {
             Name::Mig => Box::pin(mig::run(&octavo()?)).await?,
             Name::Pods => Box::pin(pods::run(&octavo()?)).await?,
             Name::Hook => hook::run()?,
+            Name::Health => Box::pin(health::run(&octavo()?)).await?,
             Name::Domains => Box::pin(domains::run(&octavo()?)).await?,
             Name::Operator => Box::pin(measure_operator(&octavo()?)).await?,
             Name::Slices => Box::pin(slices::run(&octavo()?)).await?,

@@ -16,12 +16,14 @@
 //!              │  ├───> ready         waits for nodes and slices
 //!              │  └───> parent_watch  ends the lab with the process that started it
 //!  down ──> stop ───> process
+//!  chaos ─> faults on the running lab, and invariants read from its API server
 //! ```
 //!
 //! Tests and benchmarks use a [`Lab`]. The lab never links the programs that it starts.
 
 #![forbid(unsafe_code)]
 
+mod chaos;
 mod cli;
 mod cluster;
 mod kubelet;

@@ -46,6 +46,11 @@ pub(crate) enum LabCommand {
     Logs(LogsArgs),
     /// Apply the example manifests one by one, check the result of each, and delete them.
     Tour(TourArgs),
+    /// Make GPUs fail and kill Octavo's programs at random on the running lab, and check that nothing is lost.
+    ///
+    /// Pods of a Deployment hold GPUs meanwhile. No GPU may be given twice, no pod killed whose GPU is well, and each fence is to end
+    /// in a return after a test, or a retirement. The exit status is 1 if one of these does not hold.
+    Chaos(ChaosArgs),
     /// Run the simulated kubelets of all nodes. Started by `up`.
     #[command(hide = true)]
     Kubelets,
@@ -285,6 +290,28 @@ pub(crate) struct TourArgs {
     /// Folder of the example manifests
     #[arg(long, default_value = "examples", value_name = "DIR")]
     pub(crate) examples: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ChaosArgs {
+    /// Seed of faults and targets
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) seed: u64,
+    /// Number of faults
+    #[arg(long, default_value_t = 100, value_name = "COUNT")]
+    pub(crate) faults: usize,
+    /// Mean time between two faults
+    #[arg(long, default_value_t = 500, value_name = "MILLISECONDS")]
+    pub(crate) interval: u64,
+    /// Pods with a GPU each [default: two for three GPUs]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) pods: Option<usize>,
+    /// Time after the last fault in which GPUs are to return and pods to run
+    #[arg(long, default_value_t = 180, value_name = "SECONDS")]
+    pub(crate) settle: u64,
+    /// Form of the output
+    #[arg(long, short, value_enum, default_value_t = OutputForm::Table)]
+    pub(crate) output: OutputForm,
 }
 
 #[cfg(test)]

@@ -3,12 +3,13 @@
 use std::os::unix::process::CommandExt as _;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use crate::chaos;
 use crate::cli::args::{
-    KubectlArgs, LabArgs, LabCommand, NodeAction, NodeArgs, StatusArgs, TourArgs, UpArgs,
+    ChaosArgs, KubectlArgs, LabArgs, LabCommand, NodeAction, NodeArgs, StatusArgs, TourArgs, UpArgs,
 };
 use crate::cli::output::{self, print};
 use crate::cli::progress::Progress;
@@ -41,6 +42,7 @@ pub async fn run(args: LabArgs) -> anyhow::Result<()> {
         }
         LabCommand::Node(args) => node(&layout, &open(&layout)?, &args).await,
         LabCommand::Logs(args) => Box::pin(logs::show(&layout, &args)).await,
+        LabCommand::Chaos(args) => Box::pin(run_chaos(&open(&layout)?, &args)).await,
         LabCommand::Tour(args) => Box::pin(run_tour(&open(&layout)?, &args)).await,
         LabCommand::Kubelets => Box::pin(run_kubelets(&layout)).await,
         LabCommand::Registry => Box::pin(real_node::registry::run(&layout)).await,
@@ -209,6 +211,25 @@ async fn run_tour(lab: &Lab, args: &TourArgs) -> anyhow::Result<()> {
     };
     tour::tour(&client, lab.state_dir(), &args.examples, octavo, say).await?;
     printed
+}
+
+async fn run_chaos(lab: &Lab, args: &ChaosArgs) -> anyhow::Result<()> {
+    let options = chaos::Options {
+        seed: args.seed,
+        faults: args.faults,
+        interval: Duration::from_millis(args.interval),
+        pods: args.pods,
+        settle: Duration::from_secs(args.settle),
+    };
+    // Standard output has the report alone.
+    let progress = Progress::to_stderr();
+    let report = chaos::run(lab, &options, |line| progress.line(line)).await?;
+    print(&output::chaos(&report, args.output)?)?;
+    ensure!(
+        report.violations.is_empty(),
+        "invariants did not hold: see the violations of the report"
+    );
+    Ok(())
 }
 
 /// The lab in this folder, or an error that says how to start one.

@@ -178,6 +178,11 @@ fn heal(state: &mut State, index: u32) {
     }
 }
 
+/// Reports an XID, and advises what is usual for it.
+pub(crate) fn report_xid(state: &mut State, index: u32, xid: u64) {
+    fail(state, index, &Fail { xid: vec![xid], ..Fail::default() });
+}
+
 fn fail(state: &mut State, index: u32, fault: &Fail) {
     let event =
         |kind, data| Event { gpu: index, kind, data, gpu_instance: None, compute_instance: None };

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use octavo_term::TextTable;
+use serde::Serialize;
 
+use crate::chaos::Report;
 use crate::cli::args::OutputForm;
 use crate::cli::status::{NodeStatus, Status};
 use crate::cluster::Lab;
@@ -76,13 +78,26 @@ fn exports(layout: &Layout, octavo: &Path, env: impl Fn(&str) -> Option<OsString
 
 /// The lab's status in the requested format.
 pub(crate) fn status(status: &Status, form: OutputForm) -> anyhow::Result<String> {
+    formed(status, form, status_table)
+}
+
+/// The report of `chaos`.
+pub(crate) fn chaos(report: &Report, form: OutputForm) -> anyhow::Result<String> {
+    formed(report, form, Report::text)
+}
+
+fn formed<T: Serialize>(
+    value: &T,
+    form: OutputForm,
+    table: impl FnOnce(&T) -> String,
+) -> anyhow::Result<String> {
     match form {
-        OutputForm::Table => Ok(status_table(status)),
+        OutputForm::Table => Ok(table(value)),
         OutputForm::Json => {
-            let text = serde_json::to_string_pretty(status).context("write the status as JSON")?;
+            let text = serde_json::to_string_pretty(value).context("write the output as JSON")?;
             Ok(format!("{text}\n"))
         }
-        OutputForm::Yaml => serde_saphyr::to_string(status).context("write the status as YAML"),
+        OutputForm::Yaml => serde_saphyr::to_string(value).context("write the output as YAML"),
     }
 }
 

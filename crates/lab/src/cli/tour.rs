@@ -19,6 +19,7 @@ mod objects;
 mod opt_in;
 
 use container::Container;
+pub(crate) use objects::delete_namespace;
 use opt_in::OptIn;
 
 /// Longest wait for a pod to run; on a real cluster image pulls take most of it.

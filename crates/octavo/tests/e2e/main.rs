@@ -11,6 +11,7 @@
 )]
 
 mod adoption;
+mod chaos;
 mod chart;
 mod claims;
 mod compute_domain_encryption;

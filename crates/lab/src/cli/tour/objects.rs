@@ -85,7 +85,7 @@ async fn wait(
 ///
 /// Pods and claims are deleted first: a namespace that still has pods is only looked at again after
 /// seconds.
-pub(super) async fn delete_namespace(
+pub(crate) async fn delete_namespace(
     client: &Client,
     name: &str,
     timeout: Duration,

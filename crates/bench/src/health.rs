@@ -1,0 +1,82 @@
+//! From the failure of a GPU to its taint, and 200 nodes whose GPUs fail at once.
+//!
+//! Faults are written into the state of simulated machines, as `octavo lab gpu NODE GPU fail` does. Times are those at which a watch of
+//! the benchmark sees what was written.
+
+mod burst;
+mod observer;
+mod taint;
+
+use std::path::Path;
+
+use octavo_figure::{Figure, Goal, percentile};
+use octavo_lab::Layout;
+use octavo_machine::{Event, EventKind, Machine, MachineError, RecoveryAction};
+
+/// The XID of the faults: an uncontained memory error.
+const XID: u64 = 95;
+
+/// Measures both.
+pub(crate) async fn run(octavo: &Path) -> anyhow::Result<Vec<Figure>> {
+    let mut figures = Box::pin(taint::run(octavo)).await?;
+    figures.extend(Box::pin(burst::run(octavo)).await?);
+    Ok(figures)
+}
+
+/// A simulated machine.
+struct Simulated {
+    folder: std::path::PathBuf,
+    machine: Machine,
+}
+
+impl Simulated {
+    fn of(layout: &Layout, node: &str) -> anyhow::Result<Self> {
+        // Where the lab has the simulated driver of a node.
+        let folder = layout.node(node).join("driver/usr/lib64");
+        let machine = Machine::read(&folder.join("machine.yaml"))?;
+        Ok(Self { folder, machine })
+    }
+
+    /// Makes a GPU fail: the driver reports an XID and advises a reset.
+    fn fail(&self, gpu: u32) -> anyhow::Result<()> {
+        octavo_machine::change(&self.folder, &self.machine, |state| {
+            state.gpus.entry(gpu).or_default().recovery_action = RecoveryAction::GpuReset;
+            let event = Event {
+                gpu,
+                kind: EventKind::Xid,
+                data: XID,
+                gpu_instance: None,
+                compute_instance: None,
+            };
+            state.events.push(event);
+            Ok::<_, MachineError>(())
+        })?;
+        Ok(())
+    }
+
+    /// Ends all faults.
+    fn heal(&self) -> anyhow::Result<()> {
+        octavo_machine::change(&self.folder, &self.machine, |state| {
+            state.gpus.clear();
+            Ok::<_, MachineError>(())
+        })?;
+        Ok(())
+    }
+}
+
+/// The median and the 99th percentile of samples, each with its goal.
+fn quantiles(
+    what: &str,
+    unit: &'static str,
+    samples: &[f64],
+    goals: [Goal; 2],
+) -> anyhow::Result<[Figure; 2]> {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let p99 = percentile(&sorted, 99.0).unwrap_or(f64::NAN);
+    let [p50_goal, p99_goal] = goals;
+    Ok([
+        Figure::new(format!("{what}, p50"), unit, samples, p50_goal)?,
+        Figure::new(format!("{what}, p99"), unit, &[p99], p99_goal)?,
+    ])
+}

@@ -1,0 +1,198 @@
+//! Faults of simulated GPUs and of programs, and their ends.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use octavo_machine::{ClocksEventReason, Machine, State};
+use tokio::time::Instant;
+
+use super::judge::DeviceName;
+use super::plan::GpuFault;
+use crate::cli::gpu::{self, GpuAction};
+use crate::cluster::Lab;
+use crate::cluster::component::Component;
+use crate::cluster::layout::Layout;
+use crate::nodes::provision;
+
+/// How long faults last that end by themselves.
+const PASSING: Duration = Duration::from_secs(12);
+
+/// A simulated node.
+struct Node {
+    folder: PathBuf,
+    machine: Machine,
+}
+
+/// Makes parts of a lab fail, and mends them.
+pub(super) struct Injector {
+    layout: Layout,
+    nodes: BTreeMap<String, Node>,
+    /// Passing faults of GPUs, and when they end.
+    passing: Vec<(Instant, String, u32, GpuFault)>,
+    /// Killed programs, and when they start again.
+    killed: BTreeMap<Component, Instant>,
+}
+
+impl Injector {
+    /// The simulated nodes of a lab.
+    pub(super) fn open(lab: &Lab) -> anyhow::Result<Self> {
+        let layout = lab.layout().clone();
+        let node = |name: &String| {
+            let folder = layout.node(name);
+            let machine = Machine::read(&gpu::machine_file(&folder))
+                .with_context(|| format!("read the machine of {name}"))?;
+            anyhow::Ok((name.clone(), Node { folder, machine }))
+        };
+        let nodes = lab.settings().nodes.iter().map(|known| node(&known.name));
+        let nodes = nodes.collect::<Result<_, _>>()?;
+        Ok(Self { layout, nodes, passing: Vec::new(), killed: BTreeMap::new() })
+    }
+
+    /// Names of the nodes, and their numbers of GPUs.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.nodes.iter().map(|(name, node)| (name.as_str(), node.machine.gpus.len()))
+    }
+
+    /// A GPU's name in the slices of its node.
+    pub(super) fn device(&self, node: &str, index: u32) -> anyhow::Result<DeviceName> {
+        let gpus = &self.node(node)?.machine.gpus;
+        let gpu = usize::try_from(index).ok().and_then(|index| gpus.get(index));
+        let minor = gpu.with_context(|| format!("{node} has no GPU {index}"))?.minor;
+        Ok(DeviceName { node: node.to_owned(), device: format!("gpu-{minor}") })
+    }
+
+    /// Makes a GPU fail.
+    pub(super) fn fail_gpu(
+        &mut self,
+        node: &str,
+        index: u32,
+        fault: GpuFault,
+    ) -> anyhow::Result<()> {
+        self.edit(node, |state| set(state, index, fault, true))?;
+        if matches!(fault, GpuFault::Hot | GpuFault::LinkDown | GpuFault::ResetFails) {
+            self.passing.push((Instant::now() + PASSING, node.to_owned(), index, fault));
+        }
+        Ok(())
+    }
+
+    /// Replaces the board of a GPU: all its faults are over.
+    pub(super) fn replace_gpu(&self, lab: &Lab, device: &DeviceName) -> anyhow::Result<()> {
+        let gpus = &self.node(&device.node)?.machine.gpus;
+        let is_it = |minor: u32| device.device == format!("gpu-{minor}");
+        let index = gpus.iter().position(|gpu| is_it(gpu.minor));
+        let index = index.with_context(|| format!("{device} is no GPU of the node"))?;
+        let index = u32::try_from(index).context("count GPUs")?;
+        gpu::act(&self.layout, lab, &device.node, index, &GpuAction::Heal).map(drop)
+    }
+
+    /// Starts a node again.
+    pub(super) fn reboot(&self, node: &str) -> anyhow::Result<()> {
+        provision::reboot(&self.node(node)?.folder).map(drop)
+    }
+
+    /// Kills a program. It starts again after a pause.
+    pub(super) async fn kill(
+        &mut self,
+        lab: &Lab,
+        program: Component,
+        pause: Duration,
+    ) -> anyhow::Result<()> {
+        if !self.killed.contains_key(&program) {
+            lab.check_alive(program).context("a program of the lab ended by itself")?;
+            lab.kill(program).await;
+            self.killed.insert(program, Instant::now() + pause);
+        }
+        Ok(())
+    }
+
+    /// Ends what is over: passing faults, pauses of programs.
+    pub(super) async fn end_due(&mut self, lab: &Lab) -> anyhow::Result<()> {
+        let now = Instant::now();
+        let due: Vec<Component> =
+            self.killed.iter().filter(|(_, at)| **at <= now).map(|(program, _)| *program).collect();
+        for program in due {
+            lab.start(program).await?;
+            self.killed.remove(&program);
+        }
+        self.end_passing(|at| at <= now)
+    }
+
+    /// Ends all passing faults.
+    pub(super) fn end_all(&mut self) -> anyhow::Result<()> {
+        self.end_passing(|_| true)
+    }
+
+    /// Whether all programs run and no fault is to end.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.killed.is_empty() && self.passing.is_empty()
+    }
+
+    fn end_passing(&mut self, is_over: impl Fn(Instant) -> bool) -> anyhow::Result<()> {
+        let (over, passing) =
+            std::mem::take(&mut self.passing).into_iter().partition(|(at, ..)| is_over(*at));
+        self.passing = passing;
+        let over: Vec<(Instant, String, u32, GpuFault)> = over;
+        for (_, node, index, fault) in over {
+            // Another fault of the kind may go on.
+            let goes_on = self
+                .passing
+                .iter()
+                .any(|(_, other, gpu, kind)| (other, *gpu, *kind) == (&node, index, fault));
+            if !goes_on {
+                self.edit(&node, |state| set(state, index, fault, false))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn edit(&self, node: &str, change: impl FnOnce(&mut State)) -> anyhow::Result<()> {
+        let Node { folder, machine } = self.node(node)?;
+        gpu::edit(folder, machine, |state| {
+            change(state);
+            Ok(())
+        })
+        .with_context(|| format!("change the GPUs of {node}"))
+    }
+
+    fn node(&self, name: &str) -> anyhow::Result<&Node> {
+        self.nodes.get(name).with_context(|| format!("the lab has no simulated node {name}"))
+    }
+}
+
+/// Sets a fault of a GPU, or ends one that passes.
+fn set(state: &mut State, index: u32, fault: GpuFault, begins: bool) {
+    match fault {
+        GpuFault::Xid(number) | GpuFault::HarmlessXid(number) => {
+            gpu::report_xid(state, index, number);
+        }
+        GpuFault::Lost => {
+            gpu::report_xid(state, index, 79);
+            state.gpus.entry(index).or_default().lost = true;
+        }
+        GpuFault::RemapFailed => gpu::report_xid(state, index, 64),
+        GpuFault::UncorrectedError => {
+            let ecc = &mut state.gpus.entry(index).or_default().ecc;
+            ecc.volatile_uncorrected += 1;
+            ecc.aggregate_uncorrected += 1;
+        }
+        GpuFault::RemapPending => state.gpus.entry(index).or_default().remap_pending = true,
+        GpuFault::Hot => {
+            let reasons = &mut state.gpus.entry(index).or_default().clocks_event_reasons;
+            reasons.clear();
+            reasons.extend(begins.then_some(ClocksEventReason::HwThermalSlowdown));
+        }
+        GpuFault::LinkDown => {
+            let inactive = &mut state.gpus.entry(index).or_default().nvlink.inactive;
+            inactive.clear();
+            inactive.extend(begins.then_some(0));
+        }
+        GpuFault::ResetFails => {
+            state.gpus.entry(index).or_default().reset.fails = begins;
+            if begins {
+                gpu::report_xid(state, index, 48);
+            }
+        }
+    }
+}

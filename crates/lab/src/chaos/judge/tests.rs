@@ -1,0 +1,150 @@
+use super::*;
+
+const fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn gpu(number: u32) -> DeviceName {
+    DeviceName { node: "a".to_owned(), device: format!("gpu-{number}") }
+}
+
+fn reported(state: &str, reason: Option<&str>, attempt: i64) -> Reported {
+    let (state, reason) = (state.to_owned(), reason.map(str::to_owned));
+    Reported { state, reason, attempt, ..Reported::default() }
+}
+
+/// Two GPUs in service, each under a pod.
+fn judge() -> Judge {
+    let mut judge = Judge::new(2, 2);
+    for number in 0..2 {
+        judge.take(seconds(0), Seen::Device(gpu(number), reported("Healthy", None, 0)));
+        judge.take(seconds(0), claim(number, &[number]));
+        judge.take(seconds(0), pod(number, false));
+    }
+    assert!(judge.is_settled());
+    judge
+}
+
+fn claim(number: u32, gpus: &[u32]) -> Seen {
+    let devices = gpus.iter().map(|number| gpu(*number)).collect();
+    Seen::Claim(format!("c{number}"), Some(Claim { name: format!("claim-{number}"), devices }))
+}
+
+fn pod(number: u32, is_leaving: bool) -> Seen {
+    let claims = BTreeSet::from([format!("claim-{number}")]);
+    let name = format!("pod-{number}");
+    let pod = Pod { name, claims, is_running: true, is_leaving, ..Pod::default() };
+    Seen::Pod(format!("p{number}"), Some(pod))
+}
+
+fn kinds(judge: &Judge) -> Vec<&'static str> {
+    judge.violations().iter().map(|violation| violation.kind).collect()
+}
+
+#[test]
+fn a_gpu_that_fails_may_lose_its_pod_and_returns_after_a_test() {
+    let mut judge = judge();
+    judge.injected(seconds(20), gpu(0), GpuFault::Xid(95));
+    judge.take(seconds(21), Seen::Taint(gpu(0), true));
+    judge.take(seconds(21), Seen::Device(gpu(0), reported("Fenced", Some("Xid"), 0)));
+    judge.take(seconds(22), pod(0, true));
+    judge.take(seconds(23), Seen::Pod("p0".to_owned(), None));
+    judge.take(seconds(23), Seen::Claim("c0".to_owned(), None));
+    assert!(!judge.is_settled());
+    judge.take(seconds(40), Seen::Device(gpu(0), reported("Probation", None, 1)));
+    judge.take(seconds(41), Seen::Taint(gpu(0), false));
+    judge.take(seconds(42), claim(2, &[0]));
+    judge.take(seconds(42), pod(2, false));
+    assert!(judge.is_settled());
+    judge.end(seconds(50));
+    assert_eq!(kinds(&judge), [""; 0]);
+    assert_eq!(judge.latencies.taint, [seconds(1)]);
+    assert_eq!(judge.latencies.eviction, [seconds(2)]);
+    assert_eq!(judge.latencies.out_of_service, [seconds(19)]);
+
+    // The fault is over: the next pod is not to leave.
+    judge.take(seconds(60), pod(2, true));
+    assert_eq!(kinds(&judge), ["PodKilled"]);
+}
+
+#[test]
+fn a_gpu_that_two_claims_have_is_seen() {
+    let mut judge = judge();
+    judge.take(seconds(1), claim(2, &[1]));
+    assert_eq!(kinds(&judge), ["GivenTwice"]);
+    assert!(judge.violations()[0].message.contains("claim-1 and claim-2"));
+    // The same again is no other violation.
+    judge.take(seconds(2), claim(2, &[1]));
+    assert_eq!(judge.violations().len(), 1);
+}
+
+#[test]
+fn a_fence_needs_a_fault_of_the_device() {
+    let mut judge = judge();
+    judge.injected(seconds(1), gpu(0), GpuFault::HarmlessXid(31));
+    judge.take(seconds(2), Seen::Device(gpu(0), reported("Suspect", Some("RepeatedXid"), 0)));
+    assert_eq!(kinds(&judge), ["FalseFence"]);
+    // A peer may drain for another's remedy, and returns with it.
+    judge.injected(seconds(3), gpu(0), GpuFault::Lost);
+    judge.take(seconds(4), Seen::Device(gpu(1), reported("Suspect", Some("PeerRemedy"), 0)));
+    judge.take(seconds(9), Seen::Device(gpu(1), reported("Healthy", None, 0)));
+    assert_eq!(judge.violations().len(), 1);
+}
+
+#[test]
+fn a_return_needs_a_test_or_a_release() {
+    let mut judge = judge();
+    for (at, number) in [(1, 0), (1, 1)] {
+        judge.injected(seconds(at), gpu(number), GpuFault::RemapFailed);
+        judge.take(
+            seconds(at),
+            Seen::Device(gpu(number), reported("Retired", Some("RowRemapFailed"), 3)),
+        );
+    }
+    let released = Reported { order: 1, ..reported("Probation", None, 3) };
+    judge.take(seconds(2), Seen::Device(gpu(0), released));
+    assert_eq!(kinds(&judge), [""; 0]);
+    judge.take(seconds(2), Seen::Device(gpu(1), reported("Healthy", None, 3)));
+    judge.take(seconds(3), Seen::Device(gpu(1), reported("Healthy", None, 2)));
+    assert_eq!(kinds(&judge), ["UntestedReturn", "AttemptsFell"]);
+}
+
+#[test]
+fn a_gpu_with_an_old_taint_is_not_to_be_allocated() {
+    let mut judge = judge();
+    judge.injected(seconds(1), gpu(0), GpuFault::Xid(48));
+    judge.take(seconds(1), Seen::Taint(gpu(0), true));
+    judge.take(seconds(2), Seen::Claim("c0".to_owned(), None));
+    judge.take(seconds(5), claim(2, &[0]));
+    assert_eq!(kinds(&judge), [""; 0], "a scheduler may not have seen the taint");
+    judge.take(seconds(6), Seen::Claim("c2".to_owned(), None));
+    judge.take(seconds(20), claim(3, &[0]));
+    assert_eq!(kinds(&judge), ["GivenWhileTainted"]);
+}
+
+#[test]
+fn the_end_wants_all_gpus_back_and_all_pods_running() {
+    let mut judge = judge();
+    judge.injected(seconds(1), gpu(0), GpuFault::Xid(48));
+    judge.take(seconds(2), Seen::Device(gpu(0), reported("Fenced", Some("Xid"), 0)));
+    judge.ended("p1");
+    judge.take(seconds(3), pod(1, true));
+    judge.end(seconds(9));
+    assert_eq!(kinds(&judge), ["NotReturned"], "one GPU is too few for two pods");
+    judge.take(seconds(10), Seen::Device(gpu(0), reported("Probation", None, 1)));
+    judge.end(seconds(11));
+    assert_eq!(kinds(&judge), ["NotReturned", "PodsMissing"]);
+}
+
+#[test]
+fn latencies_near_a_kill_are_apart() {
+    let mut judge = judge();
+    judge.program_killed(seconds(30));
+    judge.injected(seconds(40), gpu(0), GpuFault::Xid(48));
+    judge.take(seconds(41), Seen::Taint(gpu(0), true));
+    judge.injected(seconds(50), gpu(1), GpuFault::Xid(48));
+    judge.program_killed(seconds(51));
+    judge.take(seconds(52), Seen::Taint(gpu(1), true));
+    assert!(judge.latencies.taint.is_empty());
+    assert_eq!(judge.latencies.taint_disturbed, [seconds(1), seconds(2)]);
+}
