@@ -9,11 +9,17 @@ use serde_json::{Value, json};
 
 use crate::compute_domain::{ComputeDomain, ComputeDomainClique, ComputeDomainDaemon};
 use crate::names::{NVIDIA_GROUP, NVIDIA_VERSION};
-use crate::{HealthPolicy, NodeHealth, PlacementPolicy, PodGroup};
+use crate::{HealthPolicy, Maintenance, NodeHealth, PlacementPolicy, PodGroup};
 
 /// All `CustomResourceDefinition`s, sorted by name.
 pub fn crds() -> Result<Vec<Value>, serde_json::Error> {
-    let all = [HealthPolicy::crd(), NodeHealth::crd(), PlacementPolicy::crd(), PodGroup::crd()];
+    let all = [
+        HealthPolicy::crd(),
+        Maintenance::crd(),
+        NodeHealth::crd(),
+        PlacementPolicy::crd(),
+        PodGroup::crd(),
+    ];
     all.iter().map(|crd| serde_json::to_value(crd).map(tidied)).collect()
 }
 

@@ -73,6 +73,16 @@ pub const CONDITION_ACCEPTED: &str = "Accepted";
 pub const CONDITION_BREAKER_OPEN: &str = "BreakerOpen";
 /// Condition of a `HealthPolicy`: whether the records of all its devices can be read.
 pub const CONDITION_RECORDS_READABLE: &str = "RecordsReadable";
+/// Condition of a `Maintenance`: whether owners of pods had their event.
+pub const CONDITION_ANNOUNCED: &str = "Announced";
+/// Condition of a `Maintenance`: whether the work may be done now. Its reason is the phase.
+pub const CONDITION_IN_PROGRESS: &str = "InProgress";
+/// Condition of a `Maintenance`: whether no pod with a GPU of its nodes is left.
+pub const CONDITION_DRAINED: &str = "Drained";
+/// Reason of events of owners of pods: work on the nodes of their pods is planned.
+pub const REASON_MAINTENANCE_PLANNED: &str = "MaintenancePlanned";
+/// Reason of an event of a pod that is evicted, since work on its node is in progress.
+pub const REASON_NODE_IN_MAINTENANCE: &str = "NodeInMaintenance";
 /// Reason of the condition `DisruptionTarget` of a pod that is deleted for the taint of a device, as of Kubernetes' own controller.
 pub const REASON_DEVICE_TAINT: &str = "DeletionByDeviceTaintManager";
 /// Reason of an event of a pod that is evicted or deleted, since its GPU is out of service.
@@ -111,6 +121,8 @@ pub const TAINT_RECOVERY_ACTION: &str = "octavo.dev/recovery-action";
 /// Taint on a device that is not in full service for another reason; the value is the reason, or `Probation`. The effect is `None`
 /// while the device still takes pods.
 pub const TAINT_HEALTH: &str = "octavo.dev/health";
+/// Taint of nodes on which work is in progress, with the effect `NoSchedule`. The controller adds and removes it: see `Maintenance`.
+pub const TAINT_MAINTENANCE: &str = "octavo.dev/maintenance";
 /// Taint on a GPU that its NVLink fabric does not serve; the value is `not-started`, `in-progress`, `failed` or
 /// `route-unhealthy`.
 pub const TAINT_FABRIC: &str = "octavo.dev/fabric-not-ready";

@@ -5,6 +5,7 @@ mod agent;
 mod claims;
 mod controller;
 mod health;
+mod maintenance;
 mod scheduler;
 
 use std::fmt::Write as _;
@@ -49,6 +50,7 @@ pub const SECTIONS: &[Section] = &[
     },
     Section { title: "Controller: ComputeDomains", note: "", reasons: controller::DOMAINS },
     Section { title: "Controller: health of GPUs", note: "", reasons: health::POLICIES },
+    Section { title: "Controller: work on nodes", note: "", reasons: maintenance::WORK },
     Section {
         title: "Controller: translated pods without a claim template",
         note: "",

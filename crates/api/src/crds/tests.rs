@@ -35,7 +35,7 @@ fn places(value: &Value, path: &str, found: &mut Vec<(String, Value)>) {
 
 #[test]
 fn definitions_are_structural_and_every_field_says_what_it_is() {
-    for kind in ["HealthPolicy", "NodeHealth", "PodGroup", "PlacementPolicy"] {
+    for kind in ["HealthPolicy", "Maintenance", "NodeHealth", "PodGroup", "PlacementPolicy"] {
         let mut all = Vec::new();
         places(&schema(kind), kind, &mut all);
         assert!(all.len() > 20, "{kind} has only {} places", all.len());
