@@ -285,11 +285,23 @@ object.metadata.?{{ .map }}.orValue({}).all(k, {{ .isKey }}
 
 {{/* CEL: whether a write changes only labels of a node whose key `k` the argument is true for. Its status has rights of its own. */}}
 {{- define "octavo.changesNodeLabelsOnly" -}}
-request.operation == 'UPDATE' && object.spec == oldObject.spec
+object.spec == oldObject.spec && {{ include "octavo.changesNodeSpecOrLabelsOnly" . }}
+{{- end }}
+
+{{/* CEL: the same, but its spec has conditions of its own. */}}
+{{- define "octavo.changesNodeSpecOrLabelsOnly" -}}
+request.operation == 'UPDATE'
 && object.metadata.?annotations == oldObject.metadata.?annotations
 && object.metadata.?finalizers == oldObject.metadata.?finalizers
 && object.metadata.?ownerReferences == oldObject.metadata.?ownerReferences
 && {{ include "octavo.changesKeysOnly" (dict "map" "labels" "isKey" .) }}
+{{- end }}
+
+{{/* CEL: whether a write leaves the spec of a node as it is, but for the taint with the key of the argument. */}}
+{{- define "octavo.changesNodeTaintOnly" -}}
+{{- range list "podCIDR" "podCIDRs" "providerID" "unschedulable" "configSource" "externalID" -}}
+object.spec.?{{ . }} == oldObject.spec.?{{ . }} && {{ end -}}
+object.spec.?taints.orValue([]).filter(t, t.key != '{{ . }}') == oldObject.spec.?taints.orValue([]).filter(t, t.key != '{{ . }}')
 {{- end }}
 
 {{/* CEL: whether `k` is a node label that an agent writes: one of those of GPU feature discovery, or the state of the MIG layout. */}}

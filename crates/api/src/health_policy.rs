@@ -7,6 +7,7 @@
 
 mod check;
 mod error;
+mod template;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +22,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 pub use error::PolicyError;
+pub use template::{TEMPLATE_REMEDIES, TemplateSpec};
 
 use crate::condition::Condition;
 
@@ -69,6 +71,9 @@ pub struct HealthPolicySpec {
     #[serde(default = "default_remedies")]
     #[schemars(schema_with = "remedies")]
     pub remedies: Vec<Remedy>,
+    /// A template of objects by which another program applies remedies of nodes. Without it a person applies these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<TemplateSpec>,
     /// Classes of XIDs that go before those of NVIDIA's catalogue, by the number of the XID.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "xid_classes")]
@@ -194,7 +199,7 @@ pub struct HealthPolicyStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// `Accepted`: whether this version of the policy is in use, and the reason if not. `BreakerOpen`: whether remedies are stopped.
-    /// `RecordsReadable`: whether the records of all its devices are.
+    /// `RecordsReadable`: whether the records of all its devices are. `TemplateUsable`: whether objects can be made of the template.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
@@ -248,6 +253,7 @@ impl Default for HealthPolicySpec {
             mode: Mode::default(),
             evict: false,
             remedies: default_remedies(),
+            template: None,
             xid_classes: BTreeMap::new(),
             budget: BudgetSpec::default(),
             breaker: BreakerSpec::default(),

@@ -73,6 +73,10 @@ pub const CONDITION_ACCEPTED: &str = "Accepted";
 pub const CONDITION_BREAKER_OPEN: &str = "BreakerOpen";
 /// Condition of a `HealthPolicy`: whether the records of all its devices can be read.
 pub const CONDITION_RECORDS_READABLE: &str = "RecordsReadable";
+/// Condition of a `HealthPolicy`: whether objects can be made of its template.
+pub const CONDITION_TEMPLATE_USABLE: &str = "TemplateUsable";
+/// Label of objects of a `HealthPolicy`'s template: the number of the attempt.
+pub const LABEL_REMEDIATION: &str = "octavo.dev/remediation";
 /// Condition of a `Maintenance`: whether owners of pods had their event.
 pub const CONDITION_ANNOUNCED: &str = "Announced";
 /// Condition of a `Maintenance`: whether the work may be done now. Its reason is the phase.

@@ -3,7 +3,8 @@
 //! ```text
 //! HealthPolicies, Nodes, NodeHealths --facts--> plan --> orders for agents: permits, evictions, copies of records
 //!                                                |-----> status of policies
-//!                                                '-----> devices whose pods are evicted --pods--> which pods, and how
+//!                                                |-----> devices whose pods are evicted --pods--> which pods, and how
+//! Maintenances ------------------------facts-----'-maintenance-> taints of nodes, nodes that are drained, notices
 //! ```
 //!
 //! The agent of a node decides about its devices alone and at once. Here the same [`octavo_health::decide::Domain`] decides about all
@@ -11,5 +12,7 @@
 //! So a plan starts from the objects, and a controller that starts goes on where the last one stopped.
 
 pub mod facts;
+pub mod maintenance;
 pub mod plan;
 pub mod pods;
+pub mod remediation;

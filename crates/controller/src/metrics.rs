@@ -1,16 +1,20 @@
 //! The controller's metrics. The encoder adds `_total` to counters.
 
+mod health;
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
+use octavo_api::HealthPolicyStatus;
 use octavo_kube_io::metrics_page;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
+
+pub use health::HealthMetrics;
 
 /// A label with its value.
 type Label = (&'static str, &'static str);
@@ -26,6 +30,7 @@ pub struct Metrics {
     translations: Family<[Label; 1], Counter>,
     translation_refusals: Family<[Label; 1], Counter>,
     translation_time: Histogram,
+    health: HealthMetrics,
 }
 
 impl Metrics {
@@ -42,6 +47,7 @@ impl Metrics {
             translation_refusals: Family::default(),
             // From 100 us to 13 s.
             translation_time: Histogram::new(exponential_buckets(0.000_1, 2.0, 18)),
+            health: HealthMetrics::new(registry.sub_registry_with_prefix("octavo_controller")),
         };
         // The name that NVIDIA's controller has, for dashboards.
         registry.register(
@@ -116,6 +122,11 @@ impl Metrics {
         self.translation_refusals.get_or_create(&[("reason", reason)]).inc();
     }
 
+    /// Those of the health of GPUs.
+    pub fn health(&self) -> &HealthMetrics {
+        &self.health
+    }
+
     /// Whether this controller leads.
     pub fn leader(&self, is_leader: bool) {
         self.leader.set(is_leader.into());
@@ -132,5 +143,8 @@ pub fn reference() -> String {
     metrics.leader(false);
     metrics.translated("translated", Duration::ZERO);
     metrics.refused("NoEqual");
+    metrics.health.planned(Duration::ZERO);
+    let policy = ("h100".to_owned(), HealthPolicyStatus::default());
+    metrics.health.show(std::iter::once((&policy.0, &policy.1)), 0);
     metrics_page("Metrics of the controller", &registry)
 }

@@ -56,6 +56,9 @@ pub struct Domain {
     breaker: Breaker,
     /// Nodes that are not ready.
     not_ready: BTreeSet<u32>,
+    /// Nodes that lose pods for other reasons than their devices' health. They use the budget of evictions, too.
+    #[serde(skip)]
+    disturbed: BTreeSet<u32>,
 }
 
 /// What is so at the moment.

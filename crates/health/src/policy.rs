@@ -36,6 +36,8 @@ pub struct Policy {
     pub rules: Rules,
     /// Remedies of the ladder that no program applies: a person is to.
     pub by_person: BTreeSet<Remedy>,
+    /// Remedies of the ladder that another program applies, as the controller asks it: the agent begins them and waits for their end.
+    pub by_template: BTreeSet<Remedy>,
     /// Classes of XIDs that go before those of the catalogue.
     pub xid_classes: BTreeMap<u32, XidClass>,
     /// How much may be disturbed at once.

@@ -289,6 +289,8 @@ pub enum GapKind {
     Lease,
     /// `HealthPolicies`.
     HealthPolicies,
+    /// `Maintenances`.
+    Maintenances,
 }
 
 impl ClusterSnapshot {
@@ -343,6 +345,7 @@ impl fmt::Display for GapKind {
             Self::Cliques => "computedomaincliques",
             Self::Lease => "the lease of the controller",
             Self::HealthPolicies => "healthpolicies",
+            Self::Maintenances => "maintenances",
         })
     }
 }

@@ -338,6 +338,8 @@ impl NodeHealth {
             .decisions
             .remedies
             .iter()
+            // Another program applies those of a template. A new boot ends them, or their time limit.
+            .filter(|applied| !self.orders.policy.by_template.contains(&applied.remedy))
             .find(|applied| !self.begun.contains(&applied.attempt))?;
         let (attempt, remedy) = (applied.attempt, applied.remedy);
         let reached = self.topology.devices(applied.unit);

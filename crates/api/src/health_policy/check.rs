@@ -8,7 +8,9 @@ use octavo_health::risk::{Rate, Settings, TwoClasses};
 use octavo_health::state::Rules;
 use octavo_health::xid;
 
-use super::{BreakerSpec, BudgetSpec, HealthPolicySpec, PolicyError, RiskSpec, TimesSpec};
+use super::{
+    BreakerSpec, BudgetSpec, HealthPolicySpec, PolicyError, RiskSpec, TemplateSpec, TimesSpec,
+};
 
 impl HealthPolicySpec {
     /// The policy, if all values are valid.
@@ -19,6 +21,9 @@ impl HealthPolicySpec {
         if let Some(number) = self.xid_classes.keys().find(|number| xid::is_unused(**number)) {
             return Err(PolicyError::UnusedXid { number: *number });
         }
+        let by_template = self.template.as_ref().map(TemplateSpec::check).transpose()?;
+        let by_template = by_template.unwrap_or_default();
+        let by_person = [Remedy::ReloadDriver, Remedy::Reboot, Remedy::PowerCycle].into_iter();
         let ladder = Ladder::new(self.remedies.clone()).ok_or(PolicyError::Ladder)?;
         Ok(Policy {
             node_selector: self.node_selector.clone(),
@@ -26,7 +31,8 @@ impl HealthPolicySpec {
             evict: self.evict,
             rules: self.times.check(ladder)?,
             // The agent resets GPUs, and does nothing to the node.
-            by_person: [Remedy::ReloadDriver, Remedy::Reboot, Remedy::PowerCycle].into(),
+            by_person: by_person.filter(|remedy| !by_template.contains(remedy)).collect(),
+            by_template,
             xid_classes: self.xid_classes.clone(),
             budget: self.budget.check()?,
             breaker: self.breaker.check()?,

@@ -27,6 +27,14 @@ pub enum PolicyError {
         /// The XID.
         number: u32,
     },
+    /// A template that cannot be used.
+    #[error("template.{field}: {problem}")]
+    Template {
+        /// The field of the template.
+        field: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// A ladder that is none.
     #[error(
         "remedies: each must be harsher than the one before it, and test and replace are none; the order is \

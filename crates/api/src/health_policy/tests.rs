@@ -74,6 +74,19 @@ fn xids_of_newer_drivers_may_have_a_class() {
 }
 
 #[test]
+fn a_remedy_that_a_template_has_is_no_person_s() {
+    let template = r#"{"remedies": ["reboot"], "apiVersion": "r.example/v1", "kind": "RestartTemplate",
+        "namespace": "ops", "name": "restart"}"#;
+    let template: TemplateSpec = serde_json::from_str(template).unwrap();
+    let policy = HealthPolicySpec { template: Some(template.clone()), ..spec() }.check().unwrap();
+    assert_eq!(policy.by_person, [Remedy::ReloadDriver, Remedy::PowerCycle].into());
+    assert_eq!(policy.by_template, [Remedy::Reboot].into());
+    let wrong = TemplateSpec { kind: "Restart".to_owned(), ..template };
+    let error = HealthPolicySpec { template: Some(wrong), ..spec() }.check().unwrap_err();
+    assert!(error.to_string().starts_with("template.kind: "), "{error}");
+}
+
+#[test]
 fn a_spec_is_written_as_other_specs_are() {
     let text = r#"{
         "nodeSelector": {"pool": "h100"}, "mode": "Act", "evict": true,

@@ -57,10 +57,7 @@ fn errors_name_the_field_and_the_reason() {
     }
     for number in [-1, 31_536_001] {
         let error = error(|spec| spec.notice_seconds = number);
-        assert_eq!(
-            error,
-            format!("noticeSeconds: it is {number}, and must be from 0 to 31536000")
-        );
+        assert_eq!(error, format!("noticeSeconds: it is {number}, and must be from 0 to 31536000"));
     }
 }
 

@@ -80,4 +80,22 @@ pub(super) const POLICIES: &[Reason] = &[
         "The records of all GPUs of the policy can be read.",
         "",
     ),
+    row(
+        "RemediationFailed",
+        "HealthPolicy: condition `TemplateUsable` is `False`",
+        "The program that applies remedies of nodes gave up on the node in the message. After `times.remedyLimitSeconds` the next remedy follows.",
+        "See the object that the message names, and the log of that program.",
+    ),
+    row(
+        "TemplateProblem",
+        "HealthPolicy: condition `TemplateUsable` is `False`",
+        "No object can be made of `spec.template`, for the reason in the message. Nodes wait for their remedy.",
+        "Correct the template, or give the controller the right: `health.remediationRules` of the chart.",
+    ),
+    row(
+        "TemplateRead",
+        "HealthPolicy: condition `TemplateUsable` is `True`",
+        "The template can be read, and no object of it has failed.",
+        "",
+    ),
 ];

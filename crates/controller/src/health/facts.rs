@@ -1,5 +1,6 @@
-//! What matters of policies, nodes and the health that their agents report.
+//! What matters of policies, work on nodes, nodes and the health that their agents report.
 
+mod maintenance;
 #[cfg(test)]
 mod tests;
 
@@ -8,7 +9,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use jiff::Timestamp;
 use kube::core::DynamicObject;
-use octavo_api::health_policy::{HealthPolicySpec, HealthPolicyStatus};
+pub use maintenance::{MaintenanceFacts, is_meant, maintenance};
+use octavo_api::health_policy::{HealthPolicySpec, HealthPolicyStatus, TemplateSpec};
+use octavo_api::names::TAINT_MAINTENANCE;
 use octavo_api::node_health::{DeviceHealth, DeviceOrders, Permit};
 use octavo_health::decide::Device as Record;
 use octavo_health::policy::Policy;
@@ -33,10 +36,12 @@ pub enum Kind {
     Node,
     /// `NodeHealth`.
     Health,
+    /// `Maintenance`.
+    Maintenance,
 }
 
 /// All kinds.
-const KINDS: [Kind; 3] = [Kind::Policy, Kind::Node, Kind::Health];
+const KINDS: [Kind; 4] = [Kind::Policy, Kind::Node, Kind::Health, Kind::Maintenance];
 
 /// A change of the cluster.
 #[derive(Debug)]
@@ -60,6 +65,8 @@ pub enum Fact {
     Node(NodeFacts),
     /// Of the health of a node.
     Health(HealthFacts),
+    /// Of work on nodes.
+    Maintenance(Box<MaintenanceFacts>),
 }
 
 /// Which version of an object it is.
@@ -82,6 +89,8 @@ pub struct PolicyFacts {
     pub selector: BTreeMap<String, String>,
     /// The policy, or the field that is wrong and why.
     pub policy: Result<Policy, String>,
+    /// The template by which another program applies remedies.
+    pub template: Option<TemplateSpec>,
     /// Its status.
     pub status: HealthPolicyStatus,
 }
@@ -95,6 +104,8 @@ pub struct NodeFacts {
     pub rack: Option<String>,
     /// Since when it is not ready, in seconds since 1970; 0 if that is not known. `None`: it is ready.
     pub not_ready_since: Option<u64>,
+    /// Whether it has the taint of nodes on which work is in progress.
+    pub is_in_maintenance: bool,
 }
 
 /// Labels as hashes of name and value, since a node has dozens, and policies name a few. Two labels of one hash are taken for equal;
@@ -152,6 +163,8 @@ pub struct Facts {
     pub nodes: BTreeMap<String, NodeFacts>,
     /// Health by the name of the node.
     pub healths: BTreeMap<String, HealthFacts>,
+    /// Work on nodes by name.
+    pub maintenances: BTreeMap<String, MaintenanceFacts>,
     /// Kinds of which one list is complete.
     complete: BTreeSet<Kind>,
     /// Names of a list that is not complete yet, by kind.
@@ -198,6 +211,9 @@ impl Facts {
                     Kind::Policy => self.policies.retain(|name, _| listed.contains(name)),
                     Kind::Node => self.nodes.retain(|name, _| listed.contains(name)),
                     Kind::Health => self.healths.retain(|name, _| listed.contains(name)),
+                    Kind::Maintenance => {
+                        self.maintenances.retain(|name, _| listed.contains(name));
+                    }
                 }
                 self.complete.insert(kind);
             }
@@ -205,7 +221,18 @@ impl Facts {
             Change::Gone(Kind::Policy, name) => drop(self.policies.remove(&name)),
             Change::Gone(Kind::Node, name) => drop(self.nodes.remove(&name)),
             Change::Gone(Kind::Health, name) => drop(self.healths.remove(&name)),
+            Change::Gone(Kind::Maintenance, name) => drop(self.maintenances.remove(&name)),
         }
+    }
+
+    /// The policy of a node: the first by name that selects it, valid or not. The others that select it follow.
+    pub fn policies_of<'a>(
+        &'a self,
+        node: &'a NodeFacts,
+    ) -> impl Iterator<Item = (&'a str, &'a PolicyFacts)> {
+        let applies =
+            |(_, policy): &(&String, &PolicyFacts)| node.labels.are_selected_by(&policy.selector);
+        self.policies.iter().filter(applies).map(|(name, policy)| (name.as_str(), policy))
     }
 
     fn put(&mut self, name: String, fact: Fact) {
@@ -213,6 +240,7 @@ impl Facts {
             Fact::Policy(_) => Kind::Policy,
             Fact::Node(_) => Kind::Node,
             Fact::Health(_) => Kind::Health,
+            Fact::Maintenance(_) => Kind::Maintenance,
         };
         if let Some(listed) = self.listed.get_mut(&kind) {
             listed.insert(name.clone());
@@ -231,6 +259,12 @@ impl Facts {
                     self.healths.insert(name, fact);
                 }
             }
+            Fact::Maintenance(fact) => {
+                let old = self.maintenances.get(&name).map(|old| &old.version);
+                if !is_outdated(&fact.version, old) {
+                    self.maintenances.insert(name, *fact);
+                }
+            }
         }
     }
 }
@@ -244,6 +278,7 @@ pub fn policy(object: &DynamicObject) -> Fact {
     let spec = object.data.get("spec").cloned().unwrap_or_default();
     let selector = part(&spec, "nodeSelector").unwrap_or_default();
     let spec = serde_json::from_value::<HealthPolicySpec>(spec);
+    let template = spec.as_ref().ok().and_then(|spec| spec.template.clone());
     let policy = match spec {
         Ok(spec) => spec.check().map_err(|error| error.to_string()),
         Err(error) => Err(format!("spec: {error}")),
@@ -253,6 +288,7 @@ pub fn policy(object: &DynamicObject) -> Fact {
         generation: object.metadata.generation,
         selector,
         policy,
+        template,
         status: part(&object.data, "status").unwrap_or_default(),
     }))
 }
@@ -267,6 +303,7 @@ pub fn node(object: &SeenNode) -> Fact {
         labels: Labels::of(labels.into_iter().flatten()),
         rack: labels.and_then(|labels| labels.get(LABEL_RACK)).cloned(),
         not_ready_since: since.max(),
+        is_in_maintenance: object.spec.taints.iter().any(|taint| taint.key == TAINT_MAINTENANCE),
     })
 }
 

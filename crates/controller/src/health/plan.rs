@@ -6,7 +6,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use octavo_api::health_policy::HealthPolicyStatus;
 use octavo_api::health_taint::key_and_value;
@@ -14,6 +14,8 @@ use octavo_api::node_health::DeviceOrders;
 
 use self::domain::{Decided, Members};
 use super::facts::{Facts, PolicyFacts, Version, seconds};
+use super::maintenance::{self, Learned, Room, Works};
+use super::remediation::{Remediations, remediations};
 
 /// What is to be done now.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,6 +26,10 @@ pub struct Plan {
     pub statuses: Vec<PolicyStatus>,
     /// Devices whose pods are to be evicted.
     pub evictions: Vec<Eviction>,
+    /// Work on nodes.
+    pub works: Works,
+    /// Objects of other programs that should exist.
+    pub remediations: Remediations,
 }
 
 /// All orders of the controller for a node.
@@ -67,15 +73,27 @@ pub struct Eviction {
     pub is_dead: bool,
 }
 
-/// What a controller remembers from plan to plan while it leads, by policy.
+/// What a controller remembers from plan to plan while it leads.
 #[derive(Clone, Debug, Default)]
-pub struct Memory(BTreeMap<String, Breaker>);
+pub struct Memory {
+    /// By policy.
+    breakers: BTreeMap<String, Breaker>,
+    /// What was found out by reading pods.
+    pub learned: Learned,
+    /// What became of the objects of templates, by policy.
+    pub templates: BTreeMap<String, Option<TemplateProblem>>,
+}
+
+/// Why objects of a template are not as they should be: the reason for programs, and for people.
+pub type TemplateProblem = (&'static str, String);
 
 /// What is remembered for the circuit breaker of a policy.
 #[derive(Clone, Debug, Default)]
 struct Breaker {
     /// Nodes with a device that newly left service, and when the last one did.
     fenced: BTreeMap<String, u64>,
+    /// Devices that left service, and when by their nodes' clocks, as they were at the last look; `None` before the first.
+    seen: Option<BTreeSet<(String, u64)>>,
     /// Until when remedies are stopped.
     until: u64,
 }
@@ -87,43 +105,48 @@ pub fn plan(facts: &Facts, memory: &mut Memory, now: u64) -> Plan {
     let mut overlaps: BTreeMap<&str, (&str, usize)> = BTreeMap::new();
     for (name, health) in &facts.healths {
         let node = facts.nodes.get(name);
-        let mut applies = facts.policies.iter().filter(|(_, policy)| {
-            node.is_some_and(|node| node.labels.are_selected_by(&policy.selector))
-        });
+        let mut applies = node.into_iter().flat_map(|node| facts.policies_of(node));
         let first = applies.next();
         if let (Some(node), Some((first, PolicyFacts { policy: Ok(_), .. }))) = (node, first) {
-            domains.entry(first.as_str()).or_default().add(name, node, health);
+            domains.entry(first).or_default().add(name, node, health);
         } else {
             // No other policy takes the place of one that is not valid, as on the node itself: it might disturb more.
             plan.orders.extend(orders::without_policy(name, health));
         }
         if let Some((first, _)) = first {
             for (other, _) in applies {
-                overlaps.entry(other.as_str()).or_insert((first.as_str(), 0)).1 += 1;
+                overlaps.entry(other).or_insert((first, 0)).1 += 1;
             }
         }
     }
-    memory.0.retain(|name, _| facts.policies.contains_key(name));
+    memory.breakers.retain(|name, _| facts.policies.contains_key(name));
+    memory.templates.retain(|name, _| facts.policies.contains_key(name));
+    let draining = maintenance::draining(facts, now);
+    let mut rooms: BTreeMap<&str, Room> = BTreeMap::new();
     for (name, policy) in &facts.policies {
         let members = domains.remove(name.as_str()).unwrap_or_default();
         let decided = policy.policy.as_ref().ok().map(|checked| {
-            let breaker = memory.0.entry(name.clone()).or_default();
+            let breaker = memory.breakers.entry(name.clone()).or_default();
             // Another controller may have led meanwhile.
             let until = policy.status.breaker_open_until.as_deref().and_then(seconds);
             breaker.until = breaker.until.max(until.unwrap_or_default());
-            domain::decide(checked, members, breaker, now)
+            domain::decide(checked, members, breaker, &draining, now)
         });
         if let Some(decided) = &decided {
             plan.orders.extend(orders::of(decided, now));
             plan.evictions.extend(evictions(decided));
+            rooms.insert(name, decided.room(now));
         }
         let overlap = overlaps.get(name.as_str()).copied();
-        let status = status::of(policy, decided.as_ref(), overlap, now);
+        let template = memory.templates.get(name).filter(|_| policy.template.is_some());
+        let status = status::of(policy, decided.as_ref(), overlap, template, now);
         if status != policy.status {
             let version = policy.version.clone();
             plan.statuses.push(PolicyStatus { name: name.clone(), version, status });
         }
     }
+    plan.remediations = remediations(facts);
+    plan.works = maintenance::plan(facts, rooms, &mut memory.learned, now);
     plan.orders.sort_by_key(|orders| orders.are_copies);
     plan
 }

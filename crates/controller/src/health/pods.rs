@@ -6,13 +6,15 @@
 
 #[cfg(test)]
 mod tests;
+mod work;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{
     DeviceRequestAllocationResult, DeviceToleration, ResourceClaim,
 };
-use octavo_api::names::DRIVER;
+use octavo_api::names::{DRIVER, REASON_GPU_OUT_OF_SERVICE};
 
+pub use self::work::{Guest, guest, owner};
 use super::plan::Eviction;
 
 /// The effect of a taint that ends pods.
@@ -29,17 +31,26 @@ pub struct Victim {
     pub uid: String,
     /// Whether it is deleted, and not evicted under its disruption budgets.
     pub is_deleted: bool,
+    /// Why, for programs.
+    pub reason: &'static str,
     /// Why, for people.
     pub note: String,
 }
 
-/// Names of the claims of a pod, in its namespace. A pod that has ended, or is being deleted, holds none.
+/// Names of the claims of a pod that may be evicted, in its namespace. A pod that has ended, or is being deleted, may not.
 pub fn claims_of(pod: &Pod) -> Vec<String> {
-    let status = pod.status.as_ref();
-    let phase = status.and_then(|status| status.phase.as_deref());
-    if pod.metadata.deletion_timestamp.is_some() || matches!(phase, Some("Succeeded" | "Failed")) {
+    if pod.metadata.deletion_timestamp.is_some() {
         return Vec::new();
     }
+    held_by(pod)
+}
+
+/// Names of the claims of a pod, in its namespace. A pod that has ended holds none.
+pub fn held_by(pod: &Pod) -> Vec<String> {
+    if has_ended(pod) {
+        return Vec::new();
+    }
+    let status = pod.status.as_ref();
     let named = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
     let named = named.filter_map(|claim| claim.resource_claim_name.clone());
     let made = status.and_then(|status| status.resource_claim_statuses.as_ref());
@@ -47,6 +58,11 @@ pub fn claims_of(pod: &Pod) -> Vec<String> {
     let extended = status.and_then(|status| status.extended_resource_claim_status.as_ref());
     let extended = extended.map(|claim| claim.resource_claim_name.clone());
     named.chain(made).chain(extended).collect()
+}
+
+fn has_ended(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 /// Whether a pod leaves now, by its claims and the devices of its node whose pods are evicted.
@@ -74,6 +90,7 @@ pub fn victim(
         name: metadata.name.clone().unwrap_or_default(),
         uid: metadata.uid.clone().unwrap_or_default(),
         is_deleted: reasons.iter().any(|eviction| eviction.is_dead),
+        reason: REASON_GPU_OUT_OF_SERVICE,
         note: format!(
             "{} of node {} is out of service: {}",
             first.device, first.node, first.reason

@@ -4,21 +4,32 @@
 //! second.
 
 mod evict;
+mod notices;
+mod remediations;
 mod round;
 #[cfg(test)]
 mod tests;
+mod visits;
 mod watches;
+mod writes;
 
 use kube::Client;
 use octavo_api::names::CONTROLLER;
 use octavo_kube_io::events::Events;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::leader::Leader;
 use super::spawn;
+use crate::health::remediation::Remediations;
 use evict::Evictor;
-use round::Rounds;
+use notices::Announcer;
+use remediations::Remediator;
+use round::{Outputs, Rounds};
+use visits::Visitor;
+
+/// Findings that wait for a round.
+const FINDINGS: usize = 1024;
 
 /// Starts all of it, until `stop`.
 pub(super) fn start(
@@ -30,8 +41,19 @@ pub(super) fn start(
 ) {
     let changes = watches::watch(reading, stop);
     let (evictions, wanted) = watch::channel(Vec::new());
-    let rounds = Rounds::new(writing.clone(), leader.clone(), evictions);
-    spawn(stop, rounds.run(changes));
+    let (visits, wanted_visits) = watch::channel(Vec::new());
+    let (notices, wanted_notices) = watch::channel(Vec::new());
+    let (findings, found) = mpsc::channel(FINDINGS);
+    let (remediations, wanted_remediations) = watch::channel(Remediations::new());
+    let outputs = Outputs { evictions, visits, notices, remediations };
+    let rounds = Rounds::new(writing.clone(), leader.clone(), outputs);
+    spawn(stop, rounds.run(changes, found));
     let events = Events::new(writing.clone(), CONTROLLER, identity);
-    spawn(stop, Evictor::new(writing.clone(), events, leader).run(wanted));
+    let evictor = || Evictor::new(writing.clone(), events.clone(), leader.clone());
+    spawn(stop, evictor().run(wanted));
+    spawn(stop, Visitor::new(evictor(), findings.clone()).run(wanted_visits));
+    let remediator = Remediator::new(writing.clone(), leader.clone(), findings.clone());
+    spawn(stop, remediator.run(wanted_remediations));
+    let announcer = Announcer::new(writing.clone(), events, leader, findings);
+    spawn(stop, announcer.run(wanted_notices));
 }

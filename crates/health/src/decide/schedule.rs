@@ -219,7 +219,7 @@ impl Domain {
     /// Grants evictions, oldest fence first, so that few nodes lose pods at once.
     pub(super) fn evict(&mut self, policy: &Policy, facts: Facts<'_>) {
         let may_evict = policy.mode == Mode::Act && policy.evict;
-        let mut nodes = BTreeSet::new();
+        let mut nodes = self.disturbed.clone();
         let mut waiting = Vec::new();
         for (device, known) in &mut self.devices {
             let is_out = !known.track.state.may_run();

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::testbed::{OCTAVO, Testbed, eventually};
 
-async fn lab() -> Testbed {
+pub(crate) async fn lab() -> Testbed {
     Testbed::up_with(|state| UpOptions {
         nodes: Some("t4=1".parse().unwrap()),
         controller: Some(true),
@@ -21,7 +21,7 @@ async fn lab() -> Testbed {
     .await
 }
 
-fn parsed<K: DeserializeOwned>(object: &Value) -> K {
+pub(crate) fn parsed<K: DeserializeOwned>(object: &Value) -> K {
     serde_json::from_value(object.clone()).unwrap()
 }
 
@@ -65,6 +65,16 @@ async fn policies_are_refused_with_field_and_reason_or_accepted() {
         ("spec.mode", json!({"nodeSelector": selector, "mode": "Hope"})),
         ("spec.xidClasses.31", json!({"nodeSelector": selector, "xidClasses": {"31": "deadly"}})),
         ("spec.colour", json!({"nodeSelector": selector, "colour": "red"})),
+        (
+            "kind must be that of a template",
+            json!({"nodeSelector": selector, "template": {"remedies": ["reboot"],
+                "apiVersion": "r.example/v1", "kind": "Restart", "namespace": "ops", "name": "t"}}),
+        ),
+        (
+            "spec.template.remedies[0]",
+            json!({"nodeSelector": selector, "template": {"remedies": ["resetBus"],
+                "apiVersion": "r.example/v1", "kind": "RestartTemplate", "namespace": "ops", "name": "t"}}),
+        ),
     ] {
         let error = refusal(&testbed.client, &spec).await;
         assert!(error.contains(field), "wanted {field}: {error}");
@@ -93,7 +103,7 @@ async fn policies_are_refused_with_field_and_reason_or_accepted() {
 }
 
 /// A node without kubelet and agent, with a GPU that its agent reports as fenced.
-async fn sick_node(client: &Client, name: &str, occupied: bool) {
+pub(crate) async fn sick_node(client: &Client, name: &str, occupied: bool) {
     let nodes: Api<Node> = Api::all(client.clone());
     let node = json!({"metadata": {"name": name, "labels": {"pool": "sick"}}});
     nodes.create(&PostParams::default(), &parsed(&node)).await.unwrap();
@@ -126,7 +136,7 @@ fn octavo_health_history() -> Value {
 }
 
 /// A pod on a node with its GPU.
-async fn pod_with_gpu(client: &Client, node: &str) {
+pub(crate) async fn pod_with_gpu(client: &Client, node: &str) {
     let claims: Api<ResourceClaim> = Api::namespaced(client.clone(), "default");
     let request = json!({"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}});
     let claim = json!({"metadata": {"name": "gpu"}, "spec": {"devices": {"requests": [request]}}});

@@ -27,6 +27,8 @@ mod feature_labels;
 mod gpu_sharing;
 mod hardware;
 mod health;
+mod health_maintenance;
+mod health_template;
 mod installation;
 mod memory_enforcement;
 mod memory_swap;

@@ -1,4 +1,4 @@
-//! Reads what agents and the controller write about the health of GPUs: two lists, and which nodes have agents.
+//! Reads what agents and the controller write about the health of GPUs: three lists, and which nodes have agents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::{Api, Client, Resource, ResourceExt};
-use octavo_api::{HealthPolicy, NodeHealth};
+use octavo_api::{HealthPolicy, Maintenance, NodeHealth};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -19,6 +19,7 @@ use crate::snapshot::{ClusterSnapshot, Gap, GapKind};
 /// The resource of the agents' objects.
 pub(crate) const NODE_HEALTHS: &str = "nodehealths";
 const POLICIES: &str = "healthpolicies";
+const MAINTENANCES: &str = "maintenances";
 
 /// What is known of the health of GPUs.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +30,8 @@ pub struct HealthFacts {
     pub nodes: BTreeMap<String, NodeHealth>,
     /// The policies by name.
     pub policies: BTreeMap<String, HealthPolicy>,
+    /// Work on nodes by name.
+    pub maintenances: BTreeMap<String, Maintenance>,
     /// Objects of another version.
     pub unreadable: Vec<Unreadable>,
     /// Nodes with a pod of an agent.
@@ -60,6 +63,10 @@ pub async fn read(client: &Client) -> Result<HealthFacts, ViewError> {
     match objects::<HealthPolicy>(client, POLICIES).await {
         Ok(found) => facts.policies = facts.readable(found.unwrap_or_default()),
         Err(error) => facts.gap(GapKind::HealthPolicies, error)?,
+    }
+    match objects::<Maintenance>(client, MAINTENANCES).await {
+        Ok(found) => facts.maintenances = facts.readable(found.unwrap_or_default()),
+        Err(error) => facts.gap(GapKind::Maintenances, error)?,
     }
     let agents = ListParams::default().labels(AGENT_LABELS);
     match list::<Pod>("pods", &Api::all(client.clone()), agents).await {

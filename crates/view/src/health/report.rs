@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use octavo_api::Condition;
 use octavo_api::health_policy::DeviceCounts;
-use octavo_api::names::{CONDITION_ACCEPTED, CONDITION_BREAKER_OPEN, CONDITION_POLICY_ACCEPTED};
+use octavo_api::names::{
+    CONDITION_ACCEPTED, CONDITION_BREAKER_OPEN, CONDITION_IN_PROGRESS, CONDITION_POLICY_ACCEPTED,
+};
 use octavo_api::node_health::{DeviceHealth, is_in_service};
+use octavo_api::{Condition, Maintenance};
 use octavo_health::remedy::Remedy;
 use serde::Serialize;
 
@@ -33,6 +35,9 @@ pub struct HealthReport {
     /// Policies that are not in use.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refused_policies: Vec<PolicyRemark>,
+    /// Work on nodes that is planned, in progress or not carried out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub maintenances: Vec<WorkRemark>,
     /// Nodes whose agents cannot use the policy that selects them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nodes_without_policy: Vec<NodeRemark>,
@@ -118,6 +123,22 @@ pub struct PolicyRemark {
     /// Until when remedies are stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
+}
+
+/// Work on nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkRemark {
+    /// Name of the `Maintenance`.
+    pub maintenance: String,
+    /// The controller's words: when it is, or why it is not carried out.
+    pub message: String,
+    /// Whether it is carried out.
+    pub accepted: bool,
+    /// Nodes that are meant.
+    pub nodes: i64,
+    /// Pods with GPUs that are to leave.
+    pub pods_left: i64,
 }
 
 /// Something that a reader should know of a node.
@@ -212,7 +233,11 @@ pub fn report(
             }
         }
     }
+    let maintenances = facts.maintenances.iter();
+    let maintenances = maintenances.filter_map(|(name, work)| WorkRemark::new(name, work));
+    let maintenances = maintenances.collect();
     Ok(HealthReport {
+        maintenances,
         defined: facts.is_defined,
         totals,
         gpus,
@@ -251,6 +276,23 @@ impl Totals {
         *count += 1;
         self.gpus += 1;
         self.in_service += usize::from(is_in_service(state));
+    }
+}
+
+impl WorkRemark {
+    /// What is to be known of work, unless it is over or the controller has not looked at it.
+    fn new(name: &str, work: &Maintenance) -> Option<Self> {
+        let status = work.status.as_ref()?;
+        let condition = |type_| status.conditions.iter().find(|found| found.type_ == type_);
+        let refused = condition(CONDITION_ACCEPTED).filter(|found| found.status == "False");
+        let phase = condition(CONDITION_IN_PROGRESS).filter(|found| found.reason != "Ended");
+        Some(Self {
+            maintenance: name.to_owned(),
+            message: refused.or(phase)?.message.clone(),
+            accepted: refused.is_none(),
+            nodes: status.nodes,
+            pods_left: status.pods_left,
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 use octavo_api::node_health::is_in_service;
 use octavo_term::{RowStyle, TextTable};
 
-use super::report::{GpuHealth, HealthReport, counted};
+use super::report::{GpuHealth, HealthReport, WorkRemark, counted};
 use super::words::{api_name, since};
 use crate::top::TableOptions;
 
@@ -99,6 +99,21 @@ fn many(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
+/// Work on nodes, in a sentence.
+fn work(work: &WorkRemark) -> String {
+    let WorkRemark { maintenance, message, nodes, pods_left, .. } = work;
+    if !work.accepted {
+        return format!("The Maintenance {maintenance} is not carried out: {message}.");
+    }
+    let nodes = many(usize::try_from(*nodes).unwrap_or_default(), "node");
+    let message = message.trim_start_matches("it ");
+    let left = match pods_left {
+        0 => String::new(),
+        left => format!(" {left} pods with GPUs are to leave."),
+    };
+    format!("Maintenance {maintenance} {message}, of {nodes}.{left}")
+}
+
 /// Remarks that a reader should not miss.
 fn remarks(report: &HealthReport) -> Vec<String> {
     let mut lines = Vec::new();
@@ -115,6 +130,7 @@ fn remarks(report: &HealthReport) -> Vec<String> {
         lines
             .push(format!("The HealthPolicy {} is not in use: {}.", policy.policy, policy.message));
     }
+    lines.extend(report.maintenances.iter().map(work));
     for refusal in &report.nodes_without_policy {
         let (node, message) = (&refusal.node, &refusal.message);
         lines.push(format!(

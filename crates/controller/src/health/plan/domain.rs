@@ -14,6 +14,7 @@ use octavo_health::unit::{DeviceId, Place, Topology, Unit};
 
 use super::Breaker;
 use crate::health::facts::{DeviceFacts, HealthFacts, NodeFacts, OrderFacts, seconds};
+use crate::health::maintenance::Room;
 
 /// The devices of a policy.
 #[derive(Debug, Default)]
@@ -132,6 +133,7 @@ pub(super) fn decide<'a>(
     policy: &'a Policy,
     members: Members<'a>,
     memory: &mut Breaker,
+    draining: &BTreeMap<&str, u64>,
     now: u64,
 ) -> Decided<'a> {
     let topology = members.topology();
@@ -194,7 +196,14 @@ pub(super) fn decide<'a>(
             breaker.note(number(index), *at);
         }
     }
-    let mut domain = Domain::restored(devices, breaker);
+    let is_disturbed = |name: &str| {
+        let since = draining.get(name);
+        since.is_some_and(|since| now.saturating_sub(*since) < policy.rules.stuck)
+    };
+    let nodes = members.nodes.iter().enumerate();
+    let disturbed = nodes.filter(|(_, (name, ..))| is_disturbed(name));
+    let disturbed = disturbed.map(|(index, _)| number(index)).collect();
+    let mut domain = Domain::restored(devices, breaker).disturbed(disturbed);
     let facts = DomainFacts { permitted: None, now, topology: &topology, occupied: &occupied };
     let decisions = domain.decide(policy, facts, &members.signals(now));
     memory.until = domain.breaker().until();
@@ -202,6 +211,24 @@ pub(super) fn decide<'a>(
     memory.fenced.retain(|_, at| now.saturating_sub(*at) < window);
     let stopped_until = domain.is_storm(now).then_some(memory.until);
     Decided { policy, members, before, decisions, domain, stopped_until }
+}
+
+impl Decided<'_> {
+    /// What evictions for other reasons may touch beside those of this decision.
+    pub(super) fn room(&self, now: u64) -> Room {
+        let is_new = |id: &&DeviceId| {
+            let since = self.domain.devices.get(id).and_then(|known| known.evicts_since);
+            since.is_some_and(|since| now.saturating_sub(since) < self.policy.rules.stuck)
+        };
+        let evicted = self.decisions.evictions.iter().filter(is_new);
+        let busy = evicted.filter_map(|id| Some(self.members.get(*id)?.node.to_owned()));
+        Room {
+            most: self.policy.budget.evictions(self.members.nodes.len()),
+            busy: busy.collect(),
+            is_stopped: self.stopped_until.is_some(),
+            stuck: self.policy.rules.stuck,
+        }
+    }
 }
 
 impl Member<'_> {
@@ -231,15 +258,26 @@ impl Member<'_> {
 }
 
 impl Breaker {
-    /// Notes when devices left service, by their records.
+    /// Notes when devices left service. Clocks of nodes differ, so what is new since the last look counts from now. What is there at the
+    /// first look, after a start, is as old as the records say.
     fn note(&mut self, members: &Members<'_>, now: u64) {
+        let known = self.seen.take();
+        let mut seen = BTreeSet::new();
         for (_, member) in members.all() {
             let Ok(record) = &member.device.record else { continue };
-            if let Some(at) = left_service(&record.track) {
+            let Some(since) = left_service(&record.track) else { continue };
+            let fence = (member.device.uuid.clone(), since);
+            let at = match &known {
+                None => Some(since.min(now)),
+                Some(known) => (!known.contains(&fence)).then_some(now),
+            };
+            if let Some(at) = at {
                 let last = self.fenced.entry(member.node.to_owned()).or_default();
-                *last = at.min(now).max(*last);
+                *last = at.max(*last);
             }
+            seen.insert(fence);
         }
+        self.seen = Some(seen);
     }
 }
 

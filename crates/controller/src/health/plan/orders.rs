@@ -20,17 +20,17 @@ pub(super) fn of<'a>(decided: &'a Decided<'a>, now: u64) -> impl Iterator<Item =
         .iter()
         .flat_map(|applied| applied.devices.iter().map(|device| (*device, applied.remedy)))
         .collect();
-    let mut wanted: BTreeMap<&str, Vec<OrderFacts>> = BTreeMap::new();
-    for (id, member) in decided.members.all() {
-        wanted.entry(member.node).or_default().push(OrderFacts {
+    // Devices are numbered in the order of nodes. Node by node, so that a large cluster takes no memory for what does not change.
+    let mut devices = decided.members.all();
+    decided.members.nodes().filter_map(move |(name, health)| {
+        let of_node = devices.by_ref().take(health.devices.len());
+        let wanted = of_node.map(|(id, member)| OrderFacts {
             uuid: member.device.uuid.clone(),
             permit: permit(decided, id, member, remedies.get(&id).copied(), now),
             evicts_since: decided.domain.devices.get(&id).and_then(|known| known.evicts_since),
             copy: copy(member.device.record.as_ref().ok(), member.orders),
         });
-    }
-    decided.members.nodes().filter_map(move |(name, health)| {
-        write(name, health, wanted.remove(name).unwrap_or_default())
+        write(name, health, wanted.collect())
     })
 }
 

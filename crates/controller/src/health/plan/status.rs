@@ -2,8 +2,12 @@
 
 use octavo_api::Condition;
 use octavo_api::health_policy::{DeviceCounts, HealthPolicyStatus};
-use octavo_api::names::{CONDITION_ACCEPTED, CONDITION_BREAKER_OPEN, CONDITION_RECORDS_READABLE};
+use octavo_api::names::{
+    CONDITION_ACCEPTED, CONDITION_BREAKER_OPEN, CONDITION_RECORDS_READABLE,
+    CONDITION_TEMPLATE_USABLE,
+};
 
+use super::TemplateProblem;
 use super::domain::Decided;
 use crate::health::facts::{PolicyFacts, date, seconds};
 
@@ -12,11 +16,13 @@ const NAMED_RECORDS: usize = 3;
 /// Times in a status are whole minutes, so that a breaker that stays open costs no write each second.
 const MINUTE: u64 = 60;
 
-/// The status of a policy. `overlap` is the policy that goes before it, and on how many nodes.
+/// The status of a policy. `overlap` is the policy that goes before it, and on how many nodes. `template` is what became of the objects of
+/// its template, if that is known.
 pub(super) fn of(
     policy: &PolicyFacts,
     decided: Option<&Decided<'_>>,
     overlap: Option<(&str, usize)>,
+    template: Option<&Option<TemplateProblem>>,
     now: u64,
 ) -> HealthPolicyStatus {
     let until = if let Some(decided) = decided {
@@ -39,6 +45,16 @@ pub(super) fn of(
     if let Some(decided) = decided {
         conditions.push(breaker(decided, until.as_deref()));
         conditions.push(records(decided));
+    }
+    match template {
+        Some(Some((reason, message))) => {
+            conditions.push((CONDITION_TEMPLATE_USABLE, false, reason, message.clone()));
+        }
+        Some(None) => {
+            let message = "the template can be read".to_owned();
+            conditions.push((CONDITION_TEMPLATE_USABLE, true, "TemplateRead", message));
+        }
+        None => {}
     }
     let conditions =
         conditions.into_iter().map(|condition| with_time(policy, condition, now)).collect();

@@ -1,5 +1,6 @@
 //! Plans of a cluster in memory: its orders are carried out, and its agents act.
 
+mod clocks;
 mod evictions;
 mod permits;
 mod records;
@@ -44,6 +45,7 @@ fn policy_facts(policy: Result<Policy, String>) -> PolicyFacts {
         generation: Some(1),
         selector: selector(),
         policy,
+        template: None,
         status: HealthPolicyStatus::default(),
     }
 }

@@ -10,14 +10,14 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client};
 use octavo_api::NodeHealth;
-use octavo_api::names::{HEALTH_CONTROLLER, REASON_DEVICE_TAINT, REASON_GPU_OUT_OF_SERVICE};
+use octavo_api::names::{HEALTH_CONTROLLER, REASON_DEVICE_TAINT};
 use octavo_kube_io::Backoff;
 use octavo_kube_io::events::{EventType, Events};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::round::api;
+use super::writes::api;
 use crate::health::facts::{HealthFacts, date, unix};
 use crate::health::plan::Eviction;
 use crate::health::pods::{self, Victim};
@@ -35,9 +35,9 @@ const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Evicts while this process leads.
 pub(super) struct Evictor {
-    client: Client,
+    pub(super) client: Client,
     events: Events,
-    leader: Leader,
+    pub(super) leader: Leader,
 }
 
 /// A node with evictions.
@@ -97,7 +97,7 @@ impl Evictor {
         let of_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
         let mut problem = Ok(());
         for pod in pods.list(&of_node).await? {
-            let claims = match self.claims(&pod).await {
+            let claims = match self.claims(&pod, pods::claims_of(&pod)).await {
                 Ok(claims) => claims,
                 Err(error) => {
                     problem = Err(error.into());
@@ -122,19 +122,23 @@ impl Evictor {
         Ok(lasting.cloned().collect())
     }
 
-    /// The claims of a pod that exist.
-    async fn claims(&self, pod: &Pod) -> kube::Result<Vec<ResourceClaim>> {
+    /// The claims of a pod with some names, those that exist.
+    pub(super) async fn claims(
+        &self,
+        pod: &Pod,
+        names: Vec<String>,
+    ) -> kube::Result<Vec<ResourceClaim>> {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), namespace);
         let mut found = Vec::new();
-        for name in pods::claims_of(pod) {
+        for name in names {
             found.extend(claims.get_opt(&name).await?);
         }
         Ok(found)
     }
 
     /// Ends a pod. One that is gone already is no failure.
-    async fn end(&self, victim: &Victim, now: Timestamp) -> Result<(), LeaderError> {
+    pub(super) async fn end(&self, victim: &Victim, now: Timestamp) -> Result<(), LeaderError> {
         let Victim { namespace, name, uid, .. } = victim;
         self.report(victim).await;
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
@@ -168,7 +172,7 @@ impl Evictor {
             uid: Some(victim.uid.clone()),
             ..ObjectReference::default()
         };
-        let (reason, note) = (REASON_GPU_OUT_OF_SERVICE, &victim.note);
+        let (reason, note) = (victim.reason, &victim.note);
         let event = self.events.record(&regarding, EventType::Warning, reason, ACTION, note);
         let _ = tokio::time::timeout(EVENT_TIMEOUT, event).await;
     }
@@ -211,7 +215,7 @@ fn mark(victim: &Victim, now: Timestamp) -> Value {
     json!({"metadata": {"uid": victim.uid}, "status": {"conditions": [condition]}})
 }
 
-async fn at(time: Option<Instant>) {
+pub(super) async fn at(time: Option<Instant>) {
     match time {
         Some(time) => sleep_until(time).await,
         None => std::future::pending().await,

@@ -4,17 +4,15 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use jiff::Timestamp;
-use kube::api::{Patch, PatchParams};
-use kube::core::{ApiResource, DynamicObject};
-use kube::{Api, Client, Resource};
-use octavo_api::names::HEALTH_CONTROLLER;
-use octavo_api::{HealthPolicy, NodeHealth};
-use serde_json::{Value, json};
+use kube::Client;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-use crate::health::facts::{self, Change, Facts, Version};
-use crate::health::plan::{Eviction, Memory, NodeOrders, Plan, PolicyStatus, plan};
+use super::writes::{Write, send};
+use crate::health::facts::{self, Change, Facts};
+use crate::health::maintenance::{Notice, Visit, Works};
+use crate::health::plan::{Eviction, Memory, Plan, TemplateProblem, plan};
+use crate::health::remediation::Remediations;
 use crate::shell::leader::{Leader, LeaderError};
 
 /// Least time between two rounds.
@@ -30,30 +28,50 @@ const WRITES_OF_A_ROUND: usize = 256;
 pub(super) struct Rounds {
     client: Client,
     leader: Leader,
-    /// Devices whose pods are to be evicted.
-    evictions: watch::Sender<Vec<Eviction>>,
+    outputs: Outputs,
     pub(super) facts: Facts,
     memory: Memory,
+    /// The last nodes whose orders and taints were written when there were more than a round writes.
+    last_orders: String,
+    last_taint: String,
 }
 
-/// A write of a round.
-enum Write {
-    Orders(NodeOrders),
-    Status(Box<PolicyStatus>),
+/// What a round wants of other tasks.
+pub(super) struct Outputs {
+    /// Devices whose pods are to be evicted.
+    pub(super) evictions: watch::Sender<Vec<Eviction>>,
+    /// Nodes whose pods are to leave for work on them.
+    pub(super) visits: watch::Sender<Vec<Visit>>,
+    /// Work of which owners of pods get an event.
+    pub(super) notices: watch::Sender<Vec<Notice>>,
+    /// Objects of other programs that should exist.
+    pub(super) remediations: watch::Sender<Remediations>,
+}
+
+/// What another task found out.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Finding {
+    /// How many pods with GPUs a node has that are to leave.
+    Pods(String, usize),
+    /// Owners of pods had their event of work on nodes, by the name and generation of its object.
+    Informed(String, Option<i64>),
+    /// What became of the objects of a policy's template.
+    Template(String, Option<TemplateProblem>),
 }
 
 impl Rounds {
-    pub(super) fn new(
-        client: Client,
-        leader: Leader,
-        evictions: watch::Sender<Vec<Eviction>>,
-    ) -> Self {
+    pub(super) fn new(client: Client, leader: Leader, outputs: Outputs) -> Self {
         let (facts, memory) = (Facts::default(), Memory::default());
-        Self { client, leader, evictions, facts, memory }
+        let (last_orders, last_taint) = (String::new(), String::new());
+        Self { client, leader, outputs, facts, memory, last_orders, last_taint }
     }
 
     /// Goes on until the watches end.
-    pub(super) async fn run(mut self, mut changes: mpsc::Receiver<Change>) {
+    pub(super) async fn run(
+        mut self,
+        mut changes: mpsc::Receiver<Change>,
+        mut found: mpsc::Receiver<Finding>,
+    ) {
         let (mut last, mut due) = (Instant::now(), Instant::now());
         loop {
             tokio::select! {
@@ -62,6 +80,10 @@ impl Rounds {
                     let wait = self.round(Timestamp::now()).await;
                     last = Instant::now();
                     due = last + wait;
+                }
+                Some(finding) = found.recv() => {
+                    self.learn(finding);
+                    due = due.min(last + SHORTEST);
                 }
                 change = changes.recv() => {
                     let Some(change) = change else { return };
@@ -77,22 +99,59 @@ impl Rounds {
         if !self.leader.is_leading() {
             // What another leader does meanwhile is not known here.
             self.memory = Memory::default();
-            self.evict(Vec::new());
+            self.order(Vec::new(), Works::default(), 0);
+            renew(&self.outputs.remediations, Remediations::new());
             return SHORTEST;
         }
         if !self.facts.are_complete() {
             return SHORTEST;
         }
-        let Plan { orders, statuses, evictions } =
-            plan(&self.facts, &mut self.memory, facts::unix(now));
+        let now = facts::unix(now);
+        let began = Instant::now();
+        let Plan { mut orders, statuses, evictions, mut works, remediations } =
+            plan(&self.facts, &mut self.memory, now);
+        self.leader.metrics.health().planned(began.elapsed());
         // A breaker is written before what it stops, so that a leader that follows knows of it.
         let statuses = statuses.into_iter().map(|status| Write::Status(Box::new(status)));
-        self.write(statuses.collect()).await;
-        let is_more = orders.len() > WRITES_OF_A_ROUND;
+        let of_works = std::mem::take(&mut works.statuses).into_iter();
+        let of_works = of_works.map(|status| Write::Work(Box::new(status)));
+        self.write(statuses.chain(of_works).collect()).await;
+        let mut taints = std::mem::take(&mut works.taints);
+        turn(&mut taints, &mut self.last_taint, |(node, _)| (false, node));
+        turn(&mut orders, &mut self.last_orders, |orders| (orders.are_copies, &orders.node));
+        let is_more = [taints.len(), orders.len()].iter().any(|count| *count > WRITES_OF_A_ROUND);
+        let taints = taints.into_iter().map(|(node, is_wanted)| Write::Taint(node, is_wanted));
+        self.write(taints.collect()).await;
         let is_done = self.write(orders.into_iter().map(Write::Orders).collect()).await;
         // An eviction is ordered before pods are evicted: a leader that follows counts it.
-        self.evict(if is_done { evictions } else { self.ordered(evictions) });
+        let evictions = if is_done { evictions } else { self.ordered(evictions) };
+        self.order(evictions, works, now);
+        renew(&self.outputs.remediations, remediations);
+        self.show();
         if is_more { SHORTEST } else { LONGEST }
+    }
+
+    /// Shows figures of what is written.
+    fn show(&self) {
+        let policies = self.facts.policies.iter().map(|(name, policy)| (name, &policy.status));
+        let nodes = self.facts.nodes.values().filter(|node| node.is_in_maintenance).count();
+        self.leader.metrics.health().show(policies, nodes);
+    }
+
+    /// Takes what another task found out, while this process leads.
+    fn learn(&mut self, finding: Finding) {
+        let learned = &mut self.memory.learned;
+        match finding {
+            Finding::Pods(node, pods) => {
+                learned.pods.insert(node, pods);
+            }
+            Finding::Informed(name, generation) => {
+                learned.informed.insert((name, generation));
+            }
+            Finding::Template(policy, problem) => {
+                self.memory.templates.insert(policy, problem);
+            }
+        }
     }
 
     /// Carries out writes. Returns whether all were done.
@@ -131,56 +190,64 @@ impl Rounds {
         evictions
     }
 
-    fn evict(&self, evictions: Vec<Eviction>) {
-        self.evictions.send_if_modified(|known| {
-            let is_new = *known != evictions;
-            *known = evictions;
-            is_new
-        });
+    /// Hands to other tasks what they are to do.
+    fn order(&self, evictions: Vec<Eviction>, works: Works, now: u64) {
+        renew(&self.outputs.evictions, evictions);
+        let Works { mut visits, notices, .. } = works;
+        for visit in &mut visits {
+            // As with devices: a leader that follows counts a node that is drained.
+            let work = self.facts.maintenances.get(&visit.maintenance);
+            visit.is_drained &= work.is_some_and(|work| work.drains(&visit.node, now));
+        }
+        renew(&self.outputs.visits, visits);
+        renew(&self.outputs.notices, notices);
     }
 }
 
-async fn send(
-    client: &Client,
-    leader: &Leader,
-    write: Write,
-) -> Result<Option<Change>, LeaderError> {
-    let params = PatchParams::apply(HEALTH_CONTROLLER).force();
-    match write {
-        Write::Orders(NodeOrders { node, version, devices, .. }) => {
-            let body = body::<NodeHealth>(&node, &version, "spec", &json!({"devices": devices}));
-            let api = api::<NodeHealth>(client);
-            let patch = Patch::Apply(&body);
-            let written = leader.write("node-health", api.patch(&node, &params, &patch)).await?;
-            Ok(written.map(|object| Change::Put(node, facts::health(&object))))
-        }
-        Write::Status(status) => {
-            let PolicyStatus { name, version, status } = *status;
-            let body = body::<HealthPolicy>(&name, &version, "status", &json!(status));
-            let api = api::<HealthPolicy>(client);
-            let patch = Patch::Apply(&body);
-            let write = api.patch_status(&name, &params, &patch);
-            let written = leader.write("health-policy-status", write).await?;
-            Ok(written.map(|object| Change::Put(name, facts::policy(&object))))
-        }
+fn renew<T: PartialEq>(known: &watch::Sender<T>, wanted: T) {
+    known.send_if_modified(|known| {
+        let is_new = *known != wanted;
+        *known = wanted;
+        is_new
+    });
+}
+
+/// Brings writes into the order of their turns, if there are more than a round does: those that follow the last one come first, so that
+/// writes which fail hold up no other. `key` gives the class of a write, of which the lower goes first, and its node.
+fn turn<T>(writes: &mut [T], last: &mut String, key: impl Fn(&T) -> (bool, &String)) {
+    if writes.len() <= WRITES_OF_A_ROUND {
+        return;
+    }
+    writes.sort_by_key(|write| {
+        let (class, node) = key(write);
+        (class, *node <= *last)
+    });
+    if let Some(write) = writes.get(WRITES_OF_A_ROUND - 1) {
+        key(write).1.clone_into(last);
     }
 }
 
-pub(super) fn api<K: Resource<DynamicType = ()>>(client: &Client) -> Api<DynamicObject> {
-    Api::all_with(client.clone(), &ApiResource::erase::<K>(&()))
-}
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
 
-/// A part of an object in server-side apply, for the version on which it was decided.
-fn body<K: Resource<DynamicType = ()>>(
-    name: &str,
-    version: &Version,
-    part: &str,
-    value: &Value,
-) -> Value {
-    json!({
-        "apiVersion": K::api_version(&()),
-        "kind": K::kind(&()),
-        "metadata": {"name": name, "uid": version.uid, "resourceVersion": version.resource},
-        part: value,
-    })
+    use super::*;
+
+    #[test]
+    fn writes_that_fail_hold_up_no_other() {
+        let mut last = String::new();
+        let mut done = BTreeSet::new();
+        for _ in 0..3 {
+            // None succeeds, so all are wanted again, by name.
+            let mut writes: Vec<(String, bool)> =
+                (0..600).map(|number| (format!("n{number:03}"), number == 599)).collect();
+            turn(&mut writes, &mut last, |(node, is_copy)| (*is_copy, node));
+            assert!(writes.last().unwrap().1, "copies come last");
+            done.extend(writes.into_iter().take(WRITES_OF_A_ROUND).map(|(node, _)| node));
+        }
+        assert_eq!(done.len(), 599, "all but the copy had a turn");
+        let mut few = vec![("b".to_owned(), false), ("a".to_owned(), false)];
+        turn(&mut few, &mut "a".to_owned(), |(node, is_copy)| (*is_copy, node));
+        assert_eq!(few[0].0, "b");
+    }
 }

@@ -1,5 +1,8 @@
 //! Rounds and evictions against a server.
 
+mod remediations;
+mod works;
+
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -11,9 +14,13 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::evict::Evictor;
-use super::round::Rounds;
+use super::notices::Announcer;
+use super::round::{Finding, Outputs, Rounds};
+use super::visits::Visitor;
+use super::writes::{Write, send};
 use crate::health::facts::{self, Change, Kind};
 use crate::health::plan::Eviction;
+use crate::health::remediation::Remediations;
 use crate::metrics::Metrics;
 use crate::shell::leader::{Leader, LeaderError};
 use crate::shell::leadership::Leadership;
@@ -86,7 +93,11 @@ async fn round(leads: bool, occupied: bool, written: u16) -> (Vec<(String, Value
         (200, object)
     });
     let (evictions, wanted) = watch::channel(Vec::new());
-    let mut rounds = Rounds::new(api.client(), leader(leads), evictions);
+    let (visits, _visits) = watch::channel(Vec::new());
+    let (notices, _notices) = watch::channel(Vec::new());
+    let (remediations, _remediations) = watch::channel(Remediations::new());
+    let outputs = Outputs { evictions, visits, notices, remediations };
+    let mut rounds = Rounds::new(api.client(), leader(leads), outputs);
     let node = json!({"metadata": {"name": "n", "labels": {"pool": "h100"}}, "spec": {}});
     let parsed = |value: Value| serde_json::from_value(value).unwrap();
     let facts = [
@@ -99,6 +110,8 @@ async fn round(leads: bool, occupied: bool, written: u16) -> (Vec<(String, Value
         rounds.facts.apply(Change::Put(name.to_owned(), fact));
         rounds.facts.apply(Change::End(kind));
     }
+    rounds.facts.apply(Change::Begin(Kind::Maintenance));
+    rounds.facts.apply(Change::End(Kind::Maintenance));
     rounds.round(now()).await;
     let requests = api.requests();
     let requests = requests.iter().map(|request| {

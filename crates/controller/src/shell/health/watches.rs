@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::core::{ApiResource, DynamicObject};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
-use octavo_api::{HealthPolicy, NodeHealth};
+use octavo_api::{HealthPolicy, Maintenance, NodeHealth};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -26,11 +26,14 @@ pub(super) fn watch(client: &Client, stop: &CancellationToken) -> mpsc::Receiver
         Api::all_with(client.clone(), &ApiResource::erase::<HealthPolicy>(&()));
     let healths: Api<DynamicObject> =
         Api::all_with(client.clone(), &ApiResource::erase::<NodeHealth>(&()));
+    let maintenances: Api<DynamicObject> =
+        Api::all_with(client.clone(), &ApiResource::erase::<Maintenance>(&()));
     let nodes: Api<SeenNode> = Api::all_with(client.clone(), &ApiResource::erase::<Node>(&()));
     let all = watcher::Config::default;
     start(Kind::Policy, watcher(policies, all()), facts::policy, &sender, stop);
     start(Kind::Node, watcher(nodes, all()), facts::node, &sender, stop);
     start(Kind::Health, watcher(healths, all()), facts::health, &sender, stop);
+    start(Kind::Maintenance, watcher(maintenances, all()), facts::maintenance, &sender, stop);
     receiver
 }
 

@@ -1,6 +1,7 @@
 use insta::assert_snapshot;
+use octavo_api::Maintenance;
 
-use super::{facts, options};
+use super::{facts, object, options};
 use crate::fixtures::now;
 use crate::health::facts::{HealthFacts, Unreadable};
 use crate::health::{HealthError, Selection, render, report};
@@ -109,4 +110,36 @@ fn programs_get_states_and_sums() {
     assert_eq!((&fenced["mode"], &fenced["waits"]), (&"Act".into(), &"Clients".into()));
     assert!(fenced.get("record").is_none());
     assert_eq!(value["stoppedPolicies"][0]["until"], "2026-01-05T12:20:00Z");
+}
+
+#[test]
+fn work_on_nodes_is_a_remark_until_it_is_over() {
+    let work = |name: &str, accepted: &str, reason: &str, left: i64| {
+        let text = format!(
+            "
+metadata: {{name: {name}}}
+spec: {{nodeNames: [n-1], startTime: '2026-01-05T11:00:00Z', endTime: '2026-01-05T13:00:00Z'}}
+status:
+  nodes: 2
+  podsLeft: {left}
+  conditions:
+    - {{type: Accepted, status: '{accepted}', reason: Any, message: no good, lastTransitionTime: 2026-01-05T00:00:00Z}}
+    - {{type: InProgress, status: 'True', reason: {reason}, message: it is from noon to one, lastTransitionTime: 2026-01-05T00:00:00Z}}
+"
+        );
+        (name.to_owned(), object::<Maintenance>(&text))
+    };
+    let maintenances = [
+        work("now", "True", "InProgress", 3),
+        work("old", "True", "Ended", 0),
+        work("soon", "True", "Planned", 0),
+        work("wrong", "False", "Planned", 0),
+    ];
+    let facts = HealthFacts { maintenances: maintenances.into(), ..facts() };
+    let text = render(&report(&facts, &Selection::default(), now()).unwrap(), options(false));
+    let now = "Maintenance now is from noon to one, of 2 nodes. 3 pods with GPUs are to leave.\n";
+    assert!(text.contains(now), "{text}");
+    assert!(text.contains("Maintenance soon is from noon to one, of 2 nodes.\n"), "{text}");
+    assert!(text.contains("The Maintenance wrong is not carried out: no good.\n"), "{text}");
+    assert!(!text.contains("Maintenance old"), "{text}");
 }

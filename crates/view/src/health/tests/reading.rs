@@ -56,7 +56,7 @@ async fn missing_rights_are_gaps_but_for_the_health_itself() {
     });
     let facts = read(&api.client()).await.unwrap();
     let gaps: Vec<_> = facts.gaps.iter().map(|gap| gap.kind).collect();
-    assert_eq!(gaps, [GapKind::HealthPolicies, GapKind::Pods]);
+    assert_eq!(gaps, [GapKind::HealthPolicies, GapKind::Maintenances, GapKind::Pods]);
     assert_eq!(claims(&api.client()).await.unwrap().gaps[0].kind, GapKind::ClaimsElsewhere);
     let api = ScriptedApi::new(|_| failure(403, "no right"));
     let error = read(&api.client()).await.unwrap_err();

@@ -1,0 +1,256 @@
+//! Work on nodes: which nodes take no new pods, which are drained within the budget, and what is reported of it. Pure.
+//!
+//! The taint of a node is what schedulers of any kind keep to. It belongs to this controller, so a node has it exactly while work is in
+//! progress there. Which nodes are drained stands in the status before pods are evicted, so that another leader counts them.
+
+mod status;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use octavo_api::maintenance::{Drain, DrainingNode, MAX_DRAINING, MaintenanceStatus, Plan};
+use octavo_health::budget::Budget;
+use octavo_health::state::Rules;
+
+use super::facts::{Facts, MaintenanceFacts, NodeFacts, Version, date, is_meant, seconds};
+
+/// What is to be done for work on nodes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Works {
+    /// Nodes that get the taint, or lose it.
+    pub taints: Vec<(String, bool)>,
+    /// Statuses that differ from those written.
+    pub statuses: Vec<WorkStatus>,
+    /// Nodes whose pods are to be counted, and evicted where the status says so.
+    pub visits: Vec<Visit>,
+    /// Work whose owners of pods are to get an event.
+    pub notices: Vec<Notice>,
+}
+
+/// The status of work on nodes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorkStatus {
+    /// Name of the object.
+    pub name: String,
+    /// The version for which it was decided.
+    pub version: Version,
+    /// The status.
+    pub status: MaintenanceStatus,
+}
+
+/// A node whose pods are to be counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Visit {
+    /// Its name.
+    pub node: String,
+    /// The work for which its pods are to leave.
+    pub maintenance: String,
+    /// Why, for people.
+    pub note: String,
+    /// Whether its pods are evicted now.
+    pub is_drained: bool,
+}
+
+/// Work of which owners of pods get an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// Name of the object.
+    pub maintenance: String,
+    /// Its `metadata.generation`.
+    pub generation: Option<i64>,
+    /// The nodes.
+    pub nodes: BTreeSet<String>,
+    /// What the event says.
+    pub note: String,
+}
+
+/// What a controller learned while it leads.
+#[derive(Clone, Debug, Default)]
+pub struct Learned {
+    /// Pods with GPUs by node, of nodes that were visited.
+    pub pods: BTreeMap<String, usize>,
+    /// Work whose owners of pods had their event: name and generation.
+    pub informed: BTreeSet<(String, Option<i64>)>,
+}
+
+/// What evictions of a policy's nodes may touch at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Room {
+    /// Nodes at once.
+    pub most: u64,
+    /// Nodes that lose pods now.
+    pub busy: BTreeSet<String>,
+    /// Whether many failures at once have stopped what can wait.
+    pub is_stopped: bool,
+    /// Seconds after which pods that do not leave hold up no other node.
+    pub stuck: u64,
+}
+
+/// Nodes that are drained at a time, and since when.
+pub fn draining(facts: &Facts, now: u64) -> BTreeMap<&str, u64> {
+    let open = facts.maintenances.values().filter(|work| work.open(now).is_some());
+    let nodes = open.flat_map(|work| &work.status.draining);
+    nodes.map(|node| (node.name.as_str(), since(node, now))).collect()
+}
+
+/// Plans at a time, in seconds since 1970. `rooms` are those of policies.
+pub fn plan<'a>(
+    facts: &'a Facts,
+    mut rooms: BTreeMap<&'a str, Room>,
+    learned: &mut Learned,
+    now: u64,
+) -> Works {
+    let mut works = Works::default();
+    let mut tainted = BTreeSet::new();
+    let mut of_all: BTreeMap<&str, Work<'_>> = BTreeMap::new();
+    for (name, facts_of_work) in &facts.maintenances {
+        let mut work = Work { facts: facts_of_work, nodes: BTreeMap::new(), draining: Vec::new() };
+        if let Some(plan) = facts_of_work.plan().filter(|plan| !plan.window.is_over(now)) {
+            let meant = facts.nodes.iter().filter(|(node, it)| is_meant(plan, node, it));
+            work.nodes.extend(meant.map(|(node, it)| (node.as_str(), it)));
+            let names = work.nodes.keys().copied();
+            if plan.window.is_open(now) {
+                tainted.extend(names);
+            } else if work.is_notice_due(name, plan, learned, now) {
+                works.notices.push(Notice {
+                    maintenance: name.clone(),
+                    generation: facts_of_work.generation,
+                    nodes: names.map(str::to_owned).collect(),
+                    note: format!("{}{}", status::times("is planned", plan), because(plan)),
+                });
+            }
+        }
+        of_all.insert(name, work);
+    }
+    let differs = facts.nodes.iter().filter_map(|(name, node)| {
+        let is_wanted = tainted.contains(name.as_str());
+        (is_wanted != node.is_in_maintenance).then(|| (name.clone(), is_wanted))
+    });
+    works.taints.extend(differs);
+    let without = facts.nodes.values().filter(|node| facts.policies_of(node).next().is_none());
+    let default = Room {
+        most: Budget::default().evictions(without.count()),
+        stuck: Rules::default().stuck,
+        ..Room::default()
+    };
+    rooms.insert(NO_POLICY, default);
+    drain(facts, &mut of_all, &mut rooms, learned, now);
+    works.visits = visits(&of_all, now);
+    learned.pods.retain(|node, _| tainted.contains(node.as_str()));
+    learned.informed.retain(|(name, _)| facts.maintenances.contains_key(name));
+    for (name, work) in of_all {
+        let status = status::of(name, &work, learned, now);
+        if status != work.facts.status {
+            let version = work.facts.version.clone();
+            works.statuses.push(WorkStatus { name: name.to_owned(), version, status });
+        }
+    }
+    works
+}
+
+/// No policy has this name.
+const NO_POLICY: &str = "";
+
+/// Work on nodes, while it is planned.
+struct Work<'a> {
+    facts: &'a MaintenanceFacts,
+    /// The nodes that are meant, unless it is over.
+    nodes: BTreeMap<&'a str, &'a NodeFacts>,
+    /// Those whose pods are evicted.
+    draining: Vec<DrainingNode>,
+}
+
+impl Work<'_> {
+    fn is_notice_due(&self, name: &str, plan: &Plan, learned: &Learned, now: u64) -> bool {
+        let is_time = |notice| now.saturating_add(notice) >= plan.window.start;
+        plan.notice.is_some_and(is_time) && !status::is_informed(name, self.facts, learned)
+    }
+}
+
+/// Goes on with nodes that are drained, and grants others, soonest start first.
+fn drain<'a>(
+    facts: &'a Facts,
+    of_all: &mut BTreeMap<&'a str, Work<'a>>,
+    rooms: &mut BTreeMap<&'a str, Room>,
+    learned: &Learned,
+    now: u64,
+) {
+    let policy = |node: &'a NodeFacts| facts.policies_of(node).next().map(|(name, _)| name);
+    let left = |node: &str| learned.pods.get(node).copied();
+    let mut taken = BTreeSet::new();
+    for work in of_all.values_mut() {
+        let is_draining = work.facts.open(now).is_some_and(|plan| plan.drain == Drain::AtStart);
+        for node in work.facts.status.draining.iter().filter(|_| is_draining) {
+            let found = work.nodes.get_key_value(node.name.as_str());
+            let Some((name, &it)) = found.filter(|_| left(&node.name) != Some(0)) else { continue };
+            work.draining.push(node.clone());
+            taken.insert(*name);
+            let room = room(rooms, policy(it));
+            if now.saturating_sub(since(node, now)) < room.stuck {
+                room.busy.insert(node.name.clone());
+            }
+        }
+    }
+    let mut order: Vec<(u64, &str)> = of_all
+        .iter()
+        .filter_map(|(name, work)| {
+            let plan = work.facts.open(now).filter(|plan| plan.drain == Drain::AtStart)?;
+            Some((plan.window.start, *name))
+        })
+        .collect();
+    order.sort_unstable();
+    for (_, name) in order {
+        let Some(work) = of_all.get_mut(name) else { continue };
+        // A successor of a pod must not come back, so the taint is first.
+        let nodes = work.nodes.iter().filter(|(_, node)| node.is_in_maintenance);
+        for (node, &it) in nodes.filter(|(node, _)| left(node).is_some_and(|pods| pods > 0)) {
+            let room = room(rooms, policy(it));
+            let count = u64::try_from(room.busy.len()).unwrap_or(u64::MAX);
+            let is_within = room.busy.contains(*node) || count < room.most;
+            if room.is_stopped || !is_within || work.draining.len() >= MAX_DRAINING {
+                continue;
+            }
+            if taken.insert(*node) {
+                room.busy.insert((*node).to_owned());
+                work.draining.push(DrainingNode { name: (*node).to_owned(), since: date(now) });
+            }
+        }
+    }
+}
+
+/// The room of a policy. One that is not valid has that of nodes without.
+fn room<'r, 'a>(rooms: &'r mut BTreeMap<&'a str, Room>, policy: Option<&'a str>) -> &'r mut Room {
+    let name = policy.filter(|name| rooms.contains_key(name)).unwrap_or(NO_POLICY);
+    rooms.entry(name).or_default()
+}
+
+/// The nodes whose pods are to leave. Of several works on a node the one counts for which it is drained.
+fn visits(of_all: &BTreeMap<&str, Work<'_>>, now: u64) -> Vec<Visit> {
+    let mut visits: BTreeMap<&str, Visit> = BTreeMap::new();
+    for (name, work) in of_all {
+        let Some(plan) = work.facts.open(now).filter(|plan| plan.drain == Drain::AtStart) else {
+            continue;
+        };
+        let drained: BTreeSet<&str> = work.draining.iter().map(|it| it.name.as_str()).collect();
+        for node in work.nodes.keys() {
+            let is_drained = drained.contains(node);
+            if is_drained || !visits.contains_key(node) {
+                let times = status::times("is in progress", plan);
+                let note = format!("work on node {node} {times}{}", because(plan));
+                let (maintenance, name) = ((*name).to_owned(), (*node).to_owned());
+                visits.insert(node, Visit { node: name, maintenance, note, is_drained });
+            }
+        }
+    }
+    visits.into_values().collect()
+}
+
+fn because(plan: &Plan) -> String {
+    plan.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default()
+}
+
+/// Since when a node is drained. A time that cannot be read, or is still to come, is now.
+fn since(node: &DrainingNode, now: u64) -> u64 {
+    seconds(&node.since).unwrap_or(now).min(now)
+}

@@ -1,0 +1,135 @@
+//! What is reported of work on nodes.
+
+use octavo_api::Condition;
+use octavo_api::maintenance::{Drain, MaintenanceStatus, Plan};
+use octavo_api::names::{
+    CONDITION_ACCEPTED, CONDITION_ANNOUNCED, CONDITION_DRAINED, CONDITION_IN_PROGRESS,
+};
+
+use super::{Learned, Work};
+use crate::health::facts::{MaintenanceFacts, date};
+
+/// Status, reason and message of a condition.
+type Untimed = (bool, &'static str, String);
+
+/// The status of work on nodes.
+pub(super) fn of(name: &str, work: &Work<'_>, learned: &Learned, now: u64) -> MaintenanceStatus {
+    let old = &work.facts.status;
+    let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+    let mut conditions = Vec::new();
+    let mut add = |type_: &str, condition: Option<Untimed>| {
+        conditions.extend(condition.map(|it| with_time(work.facts, type_, it, now)));
+    };
+    add(CONDITION_ACCEPTED, Some(accepted(work, now)));
+    let Some(plan) = work.facts.plan() else {
+        return MaintenanceStatus {
+            observed_generation: work.facts.generation,
+            conditions,
+            ..MaintenanceStatus::default()
+        };
+    };
+    add(CONDITION_ANNOUNCED, plan.notice.map(|_| announced(name, work.facts, learned)));
+    add(CONDITION_IN_PROGRESS, Some(in_progress(plan, now)));
+    let pods = work.nodes.keys().map(|node| learned.pods.get(*node).copied());
+    let pods: Vec<Option<usize>> = pods.collect();
+    let is_open = plan.window.is_open(now) && plan.drain == Drain::AtStart;
+    if is_open {
+        add(CONDITION_DRAINED, Some(drained(work, &pods)));
+    } else if plan.window.is_over(now) {
+        // What was so at the end.
+        conditions.extend(old.conditions.iter().find(|it| it.type_ == CONDITION_DRAINED).cloned());
+    }
+    let left = if is_open { pods.iter().flatten().sum() } else { 0 };
+    MaintenanceStatus {
+        observed_generation: work.facts.generation,
+        conditions,
+        nodes: if plan.window.is_over(now) { old.nodes } else { count(work.nodes.len()) },
+        pods_left: count(left),
+        draining: work.draining.clone(),
+    }
+}
+
+/// Whether owners of pods had their event for this version of the object.
+pub(super) fn is_informed(name: &str, facts: &MaintenanceFacts, learned: &Learned) -> bool {
+    let is_it = |it: &Condition| {
+        it.type_ == CONDITION_ANNOUNCED
+            && it.status == "True"
+            && it.observed_generation == facts.generation
+    };
+    facts.status.conditions.iter().any(is_it)
+        || learned.informed.contains(&(name.to_owned(), facts.generation))
+}
+
+/// When the work is, in words.
+pub(super) fn times(what: &str, plan: &Plan) -> String {
+    format!("{what} from {} to {}", date(plan.window.start), date(plan.window.end))
+}
+
+fn accepted(work: &Work<'_>, now: u64) -> Untimed {
+    match (&work.facts.plan, work.facts.plan()) {
+        (Err(error), _) => (false, "InvalidMaintenance", error.clone()),
+        (Ok(plan), None) => {
+            let end = date(plan.window.end);
+            let message = format!("endTime: {end} was over when the object was made");
+            (false, "WindowInPast", message)
+        }
+        (Ok(_), Some(plan)) if work.nodes.is_empty() && !plan.window.is_over(now) => {
+            (true, "NoNodes", "no node has these labels or names".to_owned())
+        }
+        (Ok(_), Some(_)) => (true, "Accepted", "it is carried out".to_owned()),
+    }
+}
+
+fn announced(name: &str, facts: &MaintenanceFacts, learned: &Learned) -> Untimed {
+    if is_informed(name, facts, learned) {
+        let message = "owners of pods with GPUs had an event".to_owned();
+        return (true, "OwnersInformed", message);
+    }
+    (false, "NotInformed", "owners of pods with GPUs had no event yet".to_owned())
+}
+
+fn in_progress(plan: &Plan, now: u64) -> Untimed {
+    if plan.window.is_over(now) {
+        (false, "Ended", times("it was", plan))
+    } else if plan.window.is_open(now) {
+        (true, "InProgress", times("it is in progress", plan))
+    } else {
+        (false, "Planned", times("it is planned", plan))
+    }
+}
+
+fn drained(work: &Work<'_>, pods: &[Option<usize>]) -> Untimed {
+    let unknown = pods.iter().filter(|pods| pods.is_none()).count();
+    let occupied = pods.iter().flatten().filter(|pods| **pods > 0).count();
+    if unknown > 0 {
+        let message = format!("pods of {unknown} nodes are not counted yet");
+        return (false, "PodsLeft", message);
+    }
+    if occupied > 0 {
+        let message = format!(
+            "{occupied} nodes have pods with GPUs; those of {} leave now, within the budget of evictions",
+            work.draining.len()
+        );
+        return (false, "PodsLeft", message);
+    }
+    (true, "NoPodsLeft", "no pod with a GPU is left".to_owned())
+}
+
+fn with_time(
+    facts: &MaintenanceFacts,
+    type_: &str,
+    (is_true, reason, message): Untimed,
+    now: u64,
+) -> Condition {
+    let status = if is_true { "True" } else { "False" };
+    let old = facts.status.conditions.iter().find(|old| old.type_ == type_);
+    let since = old.filter(|old| old.status == status).map(|old| old.last_transition_time.clone());
+    Condition {
+        type_: type_.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message,
+        last_transition_time: since.unwrap_or_else(|| date(now)),
+        observed_generation: facts.generation,
+    }
+}

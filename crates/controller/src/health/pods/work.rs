@@ -1,0 +1,108 @@
+//! Which pods leave for work on their node. The whole node is meant, so that pods of a device plugin leave, too.
+
+use k8s_openapi::api::core::v1::{ObjectReference, Pod, Toleration};
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use octavo_api::names::{DRIVER, REASON_NODE_IN_MAINTENANCE, TAINT_MAINTENANCE};
+
+use super::{Victim, has_ended};
+
+/// Begin of the names of extended resources of NVIDIA's GPUs.
+const NVIDIA: &str = "nvidia.com/";
+/// Annotation of pods that a kubelet runs from files: no API call ends them.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// A pod with GPUs on a node where work is in progress.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Guest {
+    /// It is to be evicted.
+    Stays(Victim),
+    /// It is being deleted.
+    Leaves,
+}
+
+/// Whether a pod has GPUs and is to leave, by its claims. `note` says why, for people.
+pub fn guest(pod: &Pod, claims: &[ResourceClaim], note: &str) -> Option<Guest> {
+    let metadata = &pod.metadata;
+    let is_mirror = metadata.annotations.iter().flatten().any(|(key, _)| key == MIRROR);
+    if has_ended(pod) || is_mirror || tolerates(pod) {
+        return None;
+    }
+    if !has_extended_resource(pod) && !claims.iter().any(has_gpu) {
+        return None;
+    }
+    if metadata.deletion_timestamp.is_some() {
+        return Some(Guest::Leaves);
+    }
+    Some(Guest::Stays(Victim {
+        namespace: metadata.namespace.clone().unwrap_or_default(),
+        name: metadata.name.clone().unwrap_or_default(),
+        uid: metadata.uid.clone().unwrap_or_default(),
+        is_deleted: false,
+        reason: REASON_NODE_IN_MAINTENANCE,
+        note: note.to_owned(),
+    }))
+}
+
+/// What gets an event before work on the node of a pod with claims or GPUs: the controller of the pod, or the pod if it has none.
+pub fn owner(pod: &Pod) -> Option<ObjectReference> {
+    let spec = pod.spec.as_ref()?;
+    let has_claims = spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty());
+    if has_ended(pod) || tolerates(pod) || !(has_claims || has_extended_resource(pod)) {
+        return None;
+    }
+    let metadata = &pod.metadata;
+    let namespace = metadata.namespace.clone();
+    let owners = metadata.owner_references.iter().flatten();
+    let mut controllers = owners.filter(|owner| owner.controller == Some(true));
+    let of = |api_version: &str, kind: &str, name: &str, uid: &str| ObjectReference {
+        api_version: Some(api_version.to_owned()),
+        kind: Some(kind.to_owned()),
+        namespace: namespace.clone(),
+        name: Some(name.to_owned()),
+        uid: Some(uid.to_owned()),
+        ..ObjectReference::default()
+    };
+    Some(match controllers.next() {
+        Some(owner) => of(&owner.api_version, &owner.kind, &owner.name, &owner.uid),
+        None => of("v1", "Pod", metadata.name.as_deref()?, metadata.uid.as_deref()?),
+    })
+}
+
+/// Whether a container asks for GPUs as an extended resource.
+fn has_extended_resource(pod: &Pod) -> bool {
+    let spec = pod.spec.as_ref();
+    let containers = spec
+        .into_iter()
+        .flat_map(|spec| spec.containers.iter().chain(spec.init_containers.iter().flatten()));
+    let mut limits =
+        containers.filter_map(|container| container.resources.as_ref()?.limits.as_ref());
+    limits.any(|limits| limits.keys().any(|name| name.starts_with(NVIDIA)))
+}
+
+/// Whether a claim has a GPU, or a part of one, other than for an administrator's look.
+fn has_gpu(claim: &ResourceClaim) -> bool {
+    let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
+    let devices = allocation.and_then(|allocation| allocation.devices.as_ref());
+    let mut results = devices.into_iter().flat_map(|devices| devices.results.iter().flatten());
+    results.any(|result| result.driver == DRIVER && result.admin_access != Some(true))
+}
+
+fn tolerates(pod: &Pod) -> bool {
+    let tolerations = pod.spec.iter().flat_map(|spec| spec.tolerations.iter().flatten());
+    tolerations.into_iter().any(is_of_maintenance)
+}
+
+/// As Kubernetes compares with a taint of effect `NoSchedule` and no value.
+fn is_of_maintenance(toleration: &Toleration) -> bool {
+    let is_empty_or = |found: &Option<String>, wanted: &str| {
+        found.as_deref().is_none_or(|found| found.is_empty() || found == wanted)
+    };
+    let exists = toleration.operator.as_deref() == Some("Exists");
+    let has_key = match toleration.key.as_deref() {
+        None | Some("") => exists,
+        Some(key) => key == TAINT_MAINTENANCE,
+    };
+    has_key
+        && is_empty_or(&toleration.effect, "NoSchedule")
+        && (exists || is_empty_or(&toleration.value, ""))
+}
