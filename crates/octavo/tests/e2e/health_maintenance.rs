@@ -1,6 +1,6 @@
 //! Work on nodes on a real API server: refusals, the taint, pods that leave, notices, and the end.
 
-use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
@@ -101,8 +101,12 @@ async fn nodes_in_maintenance_take_no_pods_and_are_drained_until_the_end() {
 
     // An owner of a pod gets an event in time.
     let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+    // Of a kind that no controller of Kubernetes looks after.
+    let owners: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+    let owner = json!({"metadata": {"name": "serve"}});
+    let owner = owners.create(&PostParams::default(), &parsed(&owner)).await.unwrap();
     let owner = json!([{
-        "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "serve", "uid": "1-2-3", "controller": true,
+        "apiVersion": "v1", "kind": "ConfigMap", "name": "serve", "uid": owner.metadata.uid, "controller": true,
     }]);
     let limits = json!({"nvidia.com/gpu": "1"});
     let owned = json!({

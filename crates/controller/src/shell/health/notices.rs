@@ -50,12 +50,14 @@ impl Announcer {
             let mut is_left = false;
             for notice in notices {
                 match self.announce(&notice).await {
-                    Ok(()) => {
+                    Ok(true) => {
                         let Notice { maintenance, generation, .. } = notice;
                         let finding = Finding::Informed(maintenance, generation);
                         // The rounds may have ended.
                         let _ = self.findings.send(finding).await;
                     }
+                    // Another process leads, and announces it.
+                    Ok(false) => {}
                     Err(error) => {
                         is_left = true;
                         let maintenance = notice.maintenance;
@@ -75,8 +77,8 @@ impl Announcer {
         }
     }
 
-    /// Gives each owner of pods with claims or GPUs on the nodes one event.
-    pub(super) async fn announce(&self, notice: &Notice) -> kube::Result<()> {
+    /// Gives each owner of pods with claims or GPUs on the nodes one event. Returns whether this process led until the end.
+    async fn announce(&self, notice: &Notice) -> kube::Result<bool> {
         let pods: Api<Pod> = Api::all(self.client.clone());
         let pods = &pods;
         let owners = |node: &String| {
@@ -98,12 +100,12 @@ impl Announcer {
             format!("the Maintenance {} of nodes of its pods {}", notice.maintenance, notice.note);
         for owner in by_uid.values() {
             if !self.leader.is_leading() {
-                return Ok(());
+                return Ok(false);
             }
             let (reason, normal) = (REASON_MAINTENANCE_PLANNED, EventType::Normal);
             let event = self.events.record(owner, normal, reason, ACTION, &note);
             let _ = tokio::time::timeout(EVENT_TIMEOUT, event).await;
         }
-        Ok(())
+        Ok(self.leader.is_leading())
     }
 }

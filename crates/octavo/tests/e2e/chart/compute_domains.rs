@@ -47,7 +47,6 @@ async fn the_controller_labels_nodes_with_their_domain_and_changes_nothing_else_
         label("octavo.dev/scheduler"),
         json!({"metadata": {"labels": {"example.com/pool": null}}}),
         json!({"metadata": {"annotations": {"a": "b"}}}),
-        json!({"spec": {"unschedulable": true}}),
     ] {
         let error = patch(change.clone()).await.unwrap_err();
         assert!(
@@ -55,6 +54,21 @@ async fn the_controller_labels_nodes_with_their_domain_and_changes_nothing_else_
             "{change}: {error}"
         );
     }
+    // The API server gives a node that is not ready a taint, which stays.
+    let node = Api::<Node>::all(testbed.client.clone()).get("a").await.unwrap();
+    let known = json!(node.spec.unwrap().taints.unwrap_or_default());
+    let taints = |keys: &[&str]| {
+        let mut taints: Vec<Value> = known.as_array().unwrap().clone();
+        taints.extend(keys.iter().map(|key| json!({"key": key, "effect": "NoSchedule"})));
+        json!({"spec": {"taints": taints}})
+    };
+    for change in [json!({"spec": {"unschedulable": true}}), taints(&["example.com/other"])] {
+        let error = patch(change.clone()).await.unwrap_err();
+        let expected = "may change the taint octavo.dev/maintenance only";
+        assert!(error.contains(expected), "{change}: {error}");
+    }
+    patch(taints(&["octavo.dev/maintenance"])).await.unwrap();
+    patch(taints(&[])).await.unwrap();
     for value in [json!("x"), Value::Null] {
         patch(json!({"metadata": {"labels": {LABEL_COMPUTE_DOMAIN: value}}})).await.unwrap();
     }
