@@ -31,7 +31,7 @@ pub(super) struct Remediator {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RemediationError {
     /// The cluster does not serve a kind, or it cannot be asked.
-    #[error("the kind {kind} of {api_version} is not served: {source}")]
+    #[error("the kind {kind} of {api_version} is not served: {}", words(source))]
     Kind {
         kind: String,
         api_version: String,
@@ -39,7 +39,7 @@ pub(super) enum RemediationError {
         source: kube::Error,
     },
     /// The template cannot be read.
-    #[error("cannot get the template {name}: {source}{}", hint(source))]
+    #[error("cannot get the template {name}: {}{}", words(source), hint(source))]
     Template {
         name: String,
         #[source]
@@ -55,7 +55,7 @@ pub(super) enum RemediationError {
     #[error("{name} reports Succeeded=False: {message}")]
     Failed { name: String, message: String },
     /// A read or a write failed.
-    #[error("cannot write objects of the template: {source}{}", hint(source))]
+    #[error("cannot write objects of the template: {}{}", words(source), hint(source))]
     Api {
         #[from]
         source: kube::Error,
@@ -244,6 +244,14 @@ fn unpacked(error: LeaderError) -> RemediationError {
     match error {
         LeaderError::Api(error) => error.into(),
         other => RemediationError::Leader(other),
+    }
+}
+
+/// What the API server says, without the rest of its answer.
+fn words(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
     }
 }
 
