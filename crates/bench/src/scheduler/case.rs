@@ -27,6 +27,8 @@ pub(super) enum Case {
     Gang,
     /// 16 gangs of 32 pods, each with a GPU and a NIC of the same PCIe root, on 64 nodes.
     GangNics,
+    /// A gang of 512 pods on 80 nodes, of which one after another is deleted, or loses its GPU, and comes back.
+    GangRepair,
     /// On 500 nodes with 4,000 running pods: gangs that do not fit, preemption, restart.
     Full,
     /// The same with 10,000 pods and 50 gangs that wait, while other pods end.
@@ -47,7 +49,7 @@ pub(super) enum Case {
 
 impl Case {
     /// All cases, in the order in which they run.
-    pub(super) const ALL: [Self; 15] = [
+    pub(super) const ALL: [Self; 16] = [
         Self::Pods,
         Self::Claims,
         Self::Gpus,
@@ -55,6 +57,7 @@ impl Case {
         Self::MixedShapes,
         Self::Gang,
         Self::GangNics,
+        Self::GangRepair,
         Self::Full,
         Self::Backlog,
         Self::LongGrace,
@@ -87,7 +90,7 @@ impl Case {
             | Self::NodeChurn
             | Self::RestartClaims
             | Self::Mig => &[Contender::Kube, Contender::Octavo],
-            Self::RackLoss | Self::Defragmentation => &[Contender::Octavo],
+            Self::GangRepair | Self::RackLoss | Self::Defragmentation => &[Contender::Octavo],
         }
     }
 
@@ -108,6 +111,7 @@ impl Case {
             Self::MixedShapes => format!("{count} pods of none to 8 GPUs on {gpus}"),
             Self::Gang => format!("gang of {count} pods of 2 GPUs on {nodes} nodes"),
             Self::GangNics => format!("{count} gangs of 32 x GPU and NIC on {nodes} x 8"),
+            Self::GangRepair => format!("gang of {count} pods on {gpus}, members come back"),
             Self::Full => format!("{count} running pods on {gpus}"),
             Self::Backlog => format!("{count} pods wait for {gpus}, and pods end"),
             Self::LongGrace => format!("{count} preemptors on {gpus}, victims with long grace"),
@@ -146,7 +150,9 @@ impl Case {
     /// Notes on contenders without figures.
     pub(super) fn notes(self) -> &'static [&'static str] {
         match self {
-            Self::Gang | Self::Defragmentation => &["kube-scheduler has no gangs"],
+            Self::Gang | Self::GangRepair | Self::Defragmentation => {
+                &["kube-scheduler has no gangs"]
+            }
             Self::GangNics => &["kube-scheduler has no gangs: it places the pods one by one"],
             Self::Full => &["kube-scheduler has no gangs: preemption and restart only"],
             Self::Backlog => &["50 gangs wait, too, with Octavo alone"],

@@ -14,6 +14,7 @@ mod fill;
 mod full;
 mod gang;
 mod gang_nics;
+mod gang_repair;
 mod long_grace;
 mod mig;
 mod mixed_shapes;
@@ -38,6 +39,7 @@ pub(super) fn cluster(case: Case, scale: f64) -> ClusterSpec {
         Case::GpusByDevices => (500, Gpus::Dra, false),
         Case::Gang => (512, Gpus::Plain, true),
         Case::GangNics => (gang_nics::NODES, Gpus::DraWithNics, true),
+        Case::GangRepair => (gang_repair::NODES, Gpus::Dra, true),
         Case::Gpus | Case::MixedShapes | Case::LongGrace | Case::NodeChurn => {
             (500, Gpus::Plain, false)
         }
@@ -51,6 +53,7 @@ pub(super) fn cluster(case: Case, scale: f64) -> ClusterSpec {
         Case::Full => full::MIN_NODES,
         Case::Defragmentation => defragmentation::MIN_NODES,
         Case::GangNics => gang_nics::MIN_NODES,
+        Case::GangRepair => gang_repair::MIN_NODES,
         Case::LongGrace => long_grace::MIN_NODES,
         Case::RackLoss => rack_loss::MIN_NODES,
         Case::RestartClaims => 2,
@@ -69,6 +72,7 @@ pub(super) fn count(case: Case, scale: f64) -> usize {
         Case::MixedShapes => mixed_shapes::shapes(nodes).len(),
         Case::Gang => scaled(gang::PODS, scale),
         Case::GangNics => gang_nics::gangs(nodes),
+        Case::GangRepair => gang_repair::members(nodes),
         Case::Full => nodes * 8,
         Case::RestartClaims => restart_claims::claims(nodes),
         Case::Backlog => backlog::waiting(scale),
@@ -96,6 +100,7 @@ pub(super) async fn run(
         Case::MixedShapes => mixed_shapes::run(testbed, timeout, measured).await,
         Case::Gang => gang::run(testbed, count, measured).await,
         Case::GangNics => gang_nics::run(testbed, measured).await,
+        Case::GangRepair => gang_repair::run(testbed, measured).await,
         Case::Full => full::run(testbed, measured).await,
         Case::Backlog => backlog::run(testbed, scale, measured).await,
         Case::LongGrace => long_grace::run(testbed, measured).await,

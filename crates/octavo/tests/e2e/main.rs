@@ -41,6 +41,7 @@ mod real_node;
 mod rolling;
 mod scheduler;
 mod scheduler_faults;
+mod scheduler_repair;
 mod scheduler_rules;
 mod share_settings;
 mod shares;

@@ -1,7 +1,7 @@
 //! Possible locations of a whole gang: tiers of levels, and the areas of each worth trying.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use smallvec::SmallVec;
@@ -129,8 +129,8 @@ impl Pins {
 
 impl Problem<'_> {
     /// Areas within these roots that all bounds allow, up to [`MAX_CANDIDATES`] of the tightest type
-    /// (single nodes, then domains from the tightest level). The nearest to the pinned members and
-    /// then the fullest come first. The root that fits the most members is last: it allows looser
+    /// (single nodes, then domains from the tightest level). Those with the most pinned members around
+    /// and then the fullest come first. Those around neighbours in rank follow. The root that fits the most members is last: it allows looser
     /// but shorter rings, and the most members of an elastic gang.
     pub(crate) fn areas(&self, roots: &[DomainId], goal: &Goal) -> Vec<Area> {
         let Some(first) = roots.first() else { return Vec::new() };
@@ -145,6 +145,11 @@ impl Problem<'_> {
             let inside = domains_in(topology, roots, level);
             found.extend(self.best(inside, goal, MAX_CANDIDATES - found.len()));
         }
+        for area in self.areas_near_neighbours(roots, goal) {
+            if !found.contains(&area) {
+                found.push(area);
+            }
+        }
         let most_free =
             roots.iter().copied().map(Area::domain).filter(|area| self.admits(area, goal));
         let most_free = most_free
@@ -155,6 +160,38 @@ impl Problem<'_> {
             found.push(area);
         }
         found
+    }
+
+    /// The tightest areas that all bounds allow around pinned members whose ranks are next to those of
+    /// members to place. Other areas may have more pinned members, but make longer rings.
+    fn areas_near_neighbours(&self, roots: &[DomainId], goal: &Goal) -> Vec<Area> {
+        let topology = self.topology;
+        let is_inside =
+            |domain: DomainId| topology.ancestors(domain).any(|above| roots.contains(&above));
+        let areas = self.neighbours().into_iter().filter_map(|node| {
+            let mut around = topology.ancestors(topology.leaf_domain(node));
+            let domain = around
+                .find(|domain| is_inside(*domain) && self.admits(&Area::domain(*domain), goal))?;
+            let node = self.best(self.nodes_in(&[domain]), goal, 1).pop();
+            Some(node.unwrap_or(Area::domain(domain)))
+        });
+        areas.collect()
+    }
+
+    /// Nodes of the pinned members next to the first few members to place, in the ring of ranks.
+    fn neighbours(&self) -> BTreeSet<NodeId> {
+        let pins = self.request.pinned.iter().map(|pin| (pin.rank, pin.placement.node));
+        let pins: BTreeMap<u32, NodeId> = pins.collect();
+        let ranks = self.demands.iter().flat_map(|demand| &demand.ranks).take(MAX_CANDIDATES);
+        ranks
+            .flat_map(|rank| {
+                let before = pins.range(..*rank).next_back().or(pins.last_key_value());
+                let after = pins.range(*rank..).next().or(pins.first_key_value());
+                [before, after]
+            })
+            .flatten()
+            .map(|(_, node)| *node)
+            .collect()
     }
 
     /// All areas within these roots that all bounds allow: nodes, one of each equivalent kind, then

@@ -55,6 +55,26 @@ fn a_member_between_two_racks_of_the_gang_goes_to_one_of_them() {
 }
 
 #[test]
+fn a_member_comes_back_beside_its_neighbours_though_most_of_the_gang_is_elsewhere() {
+    let mut world = world(&[
+        ("a", "b1/r0", 8),
+        ("b", "b1/r0", 8),
+        ("c", "b1/r1", 8),
+        ("d", "b1/r1", 8),
+        ("e", "b1/r1", 8),
+        ("f", "b1/r1", 8),
+        ("g", "b1/r1", 8),
+        ("h", "b1/r1", 8),
+        ("i", "b1/r1", 8),
+    ]);
+    let gang = gang(gpus(4), 7);
+    let places = [(0, "a"), (2, "a"), (3, "c"), (4, "c"), (5, "d"), (6, "d")];
+    let pinned = places.map(|(rank, node)| pin(&mut world, &gang, rank, node)).into();
+    let settled = Settled { pinned, ..Settled::default() };
+    assert_eq!(places_with(&mut world, &gang, &settled), ["b"]);
+}
+
+#[test]
 fn a_member_of_a_segment_comes_back_to_its_segment() {
     let mut world = world(&[
         ("a", "b1/r1", 8),
