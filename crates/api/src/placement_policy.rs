@@ -168,10 +168,11 @@ pub struct PlacementPolicyStatus {
 }
 
 /// Names of the units, in the engine's order.
-pub const UNITS: [&str; 9] = [
+pub const UNITS: [&str; 10] = [
     "podsDisturbed",
     "hops",
     "preferencesMissed",
+    "gpuRisk",
     "gpuMilliStranded",
     "packingPrice",
     "watts",

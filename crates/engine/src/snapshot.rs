@@ -14,6 +14,7 @@ mod write;
 
 use std::collections::BTreeMap;
 
+use octavo_health::risk::RiskClass;
 use serde::{Deserialize, Serialize};
 
 use crate::gang::NodeLimit;
@@ -128,6 +129,9 @@ pub struct NodeRecord {
     /// GPUs that take no new pods.
     #[serde(default, skip_serializing_if = "is_default")]
     pub closed_gpus: Vec<u16>,
+    /// GPUs of more than the usual risk.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub risks: BTreeMap<u16, RiskClass>,
 }
 
 /// A pod's request; see [`crate::Shape`].

@@ -250,7 +250,7 @@ impl Policies {
     }
 }
 
-/// The policy, unless it counts power, money or failures. A cluster has no such figures: the policy
+/// The policy, unless it counts power or money. A cluster has no such figures: the policy
 /// would be accepted and have no effect.
 fn with_figures(policy: PlacementPolicy) -> Result<PlacementPolicy, Unusable> {
     let limits = policy.constraints();
@@ -262,7 +262,7 @@ fn with_figures(policy: PlacementPolicy) -> Result<PlacementPolicy, Unusable> {
             CostTerm::CentsPerHour,
         ),
     ];
-    let by_term = [CostTerm::Watts, CostTerm::CentsPerHour, CostTerm::ExpectedLostGpuSeconds]
+    let by_term = [CostTerm::Watts, CostTerm::CentsPerHour]
         .map(|unit| ("spec.order", policy.has(unit), unit));
     match by_limit.into_iter().chain(by_term).find(|(_, is_used, _)| *is_used) {
         Some((field, _, unit)) => Err(Unusable::NoFigures { field, unit }),

@@ -9,6 +9,7 @@ use anyhow::{Context, anyhow};
 use octavo_kube_io::admin::{AdminAddress, AdminServer, Readiness};
 use octavo_kube_io::client::{self, ClientOptions};
 use octavo_kube_io::lease::{self, Elector};
+use octavo_kube_io::objects::Kind;
 use octavo_kube_io::watch::{self, WantedKind, WatchHealth, WatchOptions, Watches};
 use prometheus_client::registry::Registry;
 use tokio::signal::unix::{SignalKind, signal};
@@ -22,7 +23,7 @@ use crate::event_loop;
 use crate::groups::Groups;
 use crate::metrics::Metrics;
 use crate::policies::Policies;
-use crate::state::Scheduler;
+use crate::state::{Scheduler, node_health_kind};
 use crate::status::{StatusOptions, StatusWriter};
 
 /// How often the age of watches is reported to the metrics.
@@ -161,14 +162,15 @@ fn spawn_decision_thread(
 
 fn watch_options() -> WatchOptions {
     let mut kinds: Vec<WantedKind> = Groups::kinds().iter().map(wanted_kind).collect();
-    let policy = Policies::kind();
-    let (group, version) = policy.api_version.split_once('/').unwrap_or_default();
-    kinds.push(WantedKind {
-        group: group.to_owned(),
-        versions: vec![version.to_owned()],
-        kind: policy.kind,
-        labels: None,
-    });
+    for Kind { api_version, kind } in [Policies::kind(), node_health_kind()] {
+        let (group, version) = api_version.split_once('/').unwrap_or_default();
+        kinds.push(WantedKind {
+            group: group.to_owned(),
+            versions: vec![version.to_owned()],
+            kind,
+            labels: None,
+        });
+    }
     WatchOptions { kinds, ..WatchOptions::default() }
 }
 

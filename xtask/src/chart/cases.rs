@@ -350,6 +350,8 @@ fn default_facts() -> Vec<Fact> {
         ),
         fact("PodDisruptionBudget/octavo-scheduler", "/spec/maxUnavailable", json!(1)),
         fact("Role/octavo-scheduler", "/rules/1/resourceNames", json!([SCHEDULER])),
+        fact("ClusterRole/octavo-scheduler", "/rules/12/resources", json!(["nodehealths"])),
+        fact("ClusterRole/octavo-scheduler", "/rules/12/verbs", json!(["get", "list", "watch"])),
         fact("DeviceClass", "/spec/extendedResourceName", json!("nvidia.com/gpu")),
         fact(POLICIES, "/spec/group", json!("octavo.dev")),
         fact(POLICIES, KEPT, json!("keep")),

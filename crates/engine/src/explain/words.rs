@@ -16,6 +16,10 @@ pub fn amount(unit: CostTerm, value: i64) -> String {
         CostTerm::PreferencesMissed => {
             count("point of preferences missed", "points of preferences missed")
         }
+        CostTerm::GpuRisk => count(
+            "failure more than usual expected in a million hours",
+            "failures more than usual expected in a million hours",
+        ),
         CostTerm::GpuMilliStranded => format!("{} GPUs stranded", fixed(value, 3)),
         CostTerm::PackingPrice => format!("a packing price of {} GPUs", fixed(value, 6)),
         CostTerm::Watts => format!("{value} W"),

@@ -11,9 +11,11 @@ pub mod states;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
+
+use octavo_health::risk::RiskClass;
 
 use crate::gpu::{GpuFree, GpuModel, MigProfile, ModelId};
 use crate::node::{ClassId, NodeClass, NodeId, NodeSpec};
@@ -45,6 +47,8 @@ pub struct Cluster {
     /// little else.
     idle_gpus: Vec<u16>,
     closed_gpus: Vec<u64>,
+    /// Nodes with a GPU of more than the usual risk.
+    risky: BTreeSet<NodeId>,
     node_states: Vec<StateId>,
     states: States,
     log: Log,
@@ -131,7 +135,7 @@ pub enum ClusterError {
     Gpu {
         /// The node.
         node: Arc<str>,
-        /// `allocate`, `release`, or `open or close`.
+        /// `allocate`, `release`, `open or close`, or `set the risk of`.
         verb: &'static str,
         /// The part.
         part: GpuPart,
@@ -315,6 +319,27 @@ impl Cluster {
         Ok(())
     }
 
+    /// Sets the risk of one GPU.
+    pub fn set_gpu_risk(
+        &mut self,
+        node: NodeId,
+        gpu: u16,
+        risk: RiskClass,
+    ) -> Result<(), ClusterError> {
+        self.check(node)?;
+        let Some(at) = self.gpu_range(node).nth(gpu.into()) else {
+            let part = GpuPart { gpu, milli: 0, slices: crate::gpu::Slices::NONE, memory_mib: 0 };
+            return Err(self.gpu_error(node, "set the risk of", part));
+        };
+        self.change(node, |cluster| cluster.gpus[at].risk = risk);
+        Ok(())
+    }
+
+    /// Nodes with a GPU of more than the usual risk.
+    pub fn risky_nodes(&self) -> &BTreeSet<NodeId> {
+        &self.risky
+    }
+
     /// Allocates `placement` for a pod with these requests. Closed nodes and GPUs are accepted,
     /// because running pods are added through this method too.
     pub fn place(
@@ -395,10 +420,16 @@ impl Cluster {
 
     fn change(&mut self, node: NodeId, change: impl FnOnce(&mut Self)) {
         change(self);
-        let (mut idle, mut closed) = (0, 0);
+        let (mut idle, mut closed, mut is_risky) = (0, 0, false);
         for (bit, gpu) in self.gpus(node).iter().enumerate() {
             idle += u16::from(gpu.is_idle());
             closed |= u64::from(gpu.is_closed) << bit;
+            is_risky |= gpu.risk > RiskClass::Usual;
+        }
+        if is_risky {
+            self.risky.insert(node);
+        } else {
+            self.risky.remove(&node);
         }
         self.idle_gpus[index(node)] = idle;
         self.closed_gpus[index(node)] = closed;

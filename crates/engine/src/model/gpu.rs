@@ -2,6 +2,7 @@
 
 pub mod mig;
 
+use octavo_health::risk::{Rate, RiskClass};
 use serde::{Deserialize, Serialize};
 
 use crate::placement::GpuPart;
@@ -53,6 +54,8 @@ pub struct GpuFree {
     pub best_effort: u16,
     /// Memory that is left, in MiB.
     pub memory_mib: u32,
+    /// How likely it fails. GPUs of less risk are taken first.
+    pub risk: RiskClass,
 }
 
 impl ModelSet {
@@ -75,7 +78,14 @@ impl GpuFree {
     /// An idle GPU of a model.
     pub fn idle(model: &GpuModel) -> Self {
         let memory_mib = model.memory_mib;
-        Self { milli: WHOLE, slices: Slices::NONE, is_closed: false, best_effort: 0, memory_mib }
+        Self {
+            milli: WHOLE,
+            slices: Slices::NONE,
+            is_closed: false,
+            best_effort: 0,
+            memory_mib,
+            risk: RiskClass::Usual,
+        }
     }
 
     /// Whether nothing of the GPU is allocated. It may be closed.
@@ -114,6 +124,12 @@ impl GpuFree {
         self.best_effort = self.best_effort.checked_sub(u16::from(part.is_best_effort()))?;
         self.slices = self.slices.minus(part.slices);
         Some(self)
+    }
+
+    /// By how much its chance to fail within an hour is above that of a usual GPU, in parts per million.
+    pub fn excess_hazard_ppm(&self) -> u32 {
+        let excess = self.risk.excess(Rate::GPU).millionths_an_hour();
+        u32::try_from(excess).unwrap_or(u32::MAX)
     }
 
     /// Compute available to shares, in thousandths: 0 for a closed or a partitioned GPU.

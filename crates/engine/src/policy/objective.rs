@@ -22,6 +22,9 @@ pub enum CostTerm {
     /// Points of the members' preferences that the chosen nodes miss, summed over members
     /// ([`crate::gang::Group::penalties`]).
     PreferencesMissed,
+    /// Failures that are expected within a million hours beyond those of usual GPUs, summed over the
+    /// GPUs that members get ([`crate::GpuFree::excess_hazard_ppm`]).
+    GpuRisk,
     /// Expected thousandths of GPUs that typical pods can no longer use, over the shapes requested
     /// so far. It is the increase of the fragmentation measure of FGD (Weng et al., USENIX ATC
     /// 2023).
@@ -36,8 +39,8 @@ pub enum CostTerm {
     /// Thousandths of GPUs by which tenants fall short of their fair share, summed over tenants
     /// with waiting demand.
     FairnessDeficit,
-    /// Expected loss of GPU-seconds per hour: the hazard of the nodes times the cost of a failure
-    /// for the workload.
+    /// Expected loss of GPU-seconds per hour: the hazard of the nodes, and that of the GPUs beyond the
+    /// usual one, times the cost of a failure for the workload.
     ExpectedLostGpuSeconds,
 }
 
@@ -57,10 +60,11 @@ pub struct Amount {
 
 impl CostTerm {
     /// All terms.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::PodsDisturbed,
         Self::Hops,
         Self::PreferencesMissed,
+        Self::GpuRisk,
         Self::GpuMilliStranded,
         Self::PackingPrice,
         Self::Watts,
@@ -75,6 +79,7 @@ impl CostTerm {
             Self::PodsDisturbed => "podsDisturbed",
             Self::Hops => "hops",
             Self::PreferencesMissed => "preferencesMissed",
+            Self::GpuRisk => "gpuRisk",
             Self::GpuMilliStranded => "gpuMilliStranded",
             Self::PackingPrice => "packingPrice",
             Self::Watts => "watts",

@@ -1,6 +1,7 @@
 //! The GPUs of a node that a pod gets.
 //!
-//! Rules by request; ties go to the lower index:
+//! GPUs of less risk come first: those of more risk are taken only if the others do not suffice. Rules
+//! by request; ties go to the lower index:
 //!
 //! * whole GPUs: idle ones with the smallest distances. Among equally near sets, the one that
 //!   breaks up the fewest groups (`nearest`). If all GPUs are equally near: the lowest ones;
@@ -14,6 +15,7 @@ mod nearest;
 #[cfg(test)]
 mod tests;
 
+use octavo_health::risk::RiskClass;
 use smallvec::SmallVec;
 
 use crate::cluster::Cluster;
@@ -57,9 +59,12 @@ pub fn share_at(
     Gpus::of_node(cluster, node).share_at(milli, memory_mib, level)
 }
 
-/// The free level of a shared GPU. GPUs of one level are equivalent for any share.
+/// The free level of a shared GPU, by the order in which shares are given. GPUs of one level are
+/// equivalent for any share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FreeLevel {
+    /// How likely it fails.
+    pub risk: RiskClass,
     /// Compute in thousandths of the GPU.
     pub milli: u16,
     /// Memory in MiB.
@@ -69,7 +74,7 @@ pub struct FreeLevel {
 impl FreeLevel {
     /// The level of a GPU.
     pub fn of(gpu: &GpuFree) -> Self {
-        Self { milli: gpu.milli, memory_mib: gpu.memory_mib }
+        Self { risk: gpu.risk, milli: gpu.milli, memory_mib: gpu.memory_mib }
     }
 }
 
@@ -91,6 +96,18 @@ impl<'a> Gpus<'a> {
 
     /// The default parts for a demand.
     pub fn demanded(&self, demand: &GpuDemand) -> Option<GpuParts> {
+        let most = self.free.iter().map(|gpu| gpu.risk).max().unwrap_or_default();
+        for class in RiskClass::ALL.into_iter().take_while(|class| *class < most) {
+            let mut free: SmallVec<[GpuFree; 8]> = self.free.into();
+            free.iter_mut().for_each(|gpu| gpu.is_closed |= gpu.risk > class);
+            if let Some(parts) = (Gpus { free: &free, ..*self }).of_any_risk(demand) {
+                return Some(parts);
+            }
+        }
+        self.of_any_risk(demand)
+    }
+
+    fn of_any_risk(&self, demand: &GpuDemand) -> Option<GpuParts> {
         match demand {
             GpuDemand::None => Some(GpuParts::new()),
             GpuDemand::Whole { count } => self.whole(*count),
@@ -110,7 +127,7 @@ impl<'a> Gpus<'a> {
         Some(parts(&chosen, WHOLE, memory_mib))
     }
 
-    /// Shares of the tightest GPUs: the least free compute, then the least free memory.
+    /// Shares of the tightest GPUs of the least risk: the least free compute, then the least free memory.
     pub fn share(&self, count: u16, milli: u16, memory_mib: u32) -> Option<GpuParts> {
         let fits = |gpu: &u16| fit::share_fits(&self.free[usize::from(*gpu)], milli, memory_mib);
         if count == 1 {

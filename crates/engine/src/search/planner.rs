@@ -6,6 +6,7 @@
 //! with a snapshot.
 
 mod preferences;
+mod risk;
 #[cfg(test)]
 mod tests;
 
@@ -114,6 +115,18 @@ impl Planner {
             let shapes = running(world).map(|member| &member.shape);
             packing.observe_running(&world.cluster, shapes);
         }
+        match self.decide_at_any_risk(world, input)? {
+            Ok(plan) => self.avoid_risk(world, input, plan).map(Ok),
+            refused @ Err(_) => Ok(refused),
+        }
+    }
+
+    /// Decides; risk counts only among the plans that the search compares.
+    fn decide_at_any_risk(
+        &mut self,
+        world: &mut World,
+        input: &DecisionInput<'_>,
+    ) -> Result<PlanResult, PolicyError> {
         match self.decide_without_preferences(world, input)? {
             Ok(plan) => self.prefer(world, input, plan).map(Ok),
             refused @ Err(_) => Ok(refused),
@@ -141,22 +154,12 @@ impl Planner {
         world: &World,
         input: &DecisionInput<'_>,
     ) -> Result<Option<PlanResult>, PolicyError> {
-        let ([group], Some(packing)) = (&input.gang.groups[..], &mut self.packing) else {
+        let Some(packing) = self.packing.as_mut().filter(|_| is_packed(input)) else {
             return Ok(None);
         };
-        let is_free = group.count == 1
-            && input.pinned.is_empty()
-            && input.forbidden.is_empty()
-            && input.gang.profile.topology.required.is_none()
-            && group.topology.required.is_none()
-            && group.forbidden.is_empty()
-            && group.limits.iter().all(|limit| limit.most > 0)
-            && input.policy.is_packing_alone();
-        if !is_free {
-            return Ok(None);
-        }
         let (typical, shares) = (TypicalPods::default(), FairShares::default());
         let cost_model = PolicyCostModel::new(world, input.policy, &typical, &shares)?;
+        packing.set_avoids_risk(input.policy.avoids_risk());
         let mut packing =
             InDomains { packing, domains: &mut self.domains, topology: &world.topology };
         Ok(Some(pod_planner::plan_pod(world, &cost_model, &mut packing, input.gang)))
@@ -221,6 +224,19 @@ impl Planner {
         let request = Request { gang, pinned, forbidden };
         Ok(ask(world, &request, &cost_model))
     }
+}
+
+/// Whether the packing policy alone places a pod: a single one without constraints.
+fn is_packed(input: &DecisionInput<'_>) -> bool {
+    let [group] = &input.gang.groups[..] else { return false };
+    group.count == 1
+        && input.pinned.is_empty()
+        && input.forbidden.is_empty()
+        && input.gang.profile.topology.required.is_none()
+        && group.topology.required.is_none()
+        && group.forbidden.is_empty()
+        && group.limits.iter().all(|limit| limit.most > 0)
+        && input.policy.is_packing_alone()
 }
 
 /// Places the members that are not pinned: without disruption if possible, else with the least

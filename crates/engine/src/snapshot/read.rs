@@ -124,6 +124,9 @@ impl Snapshot {
             for gpu in &node.closed_gpus {
                 cluster.set_gpu_open(id, *gpu, false).map_err(at(place()))?;
             }
+            for (gpu, risk) in &node.risks {
+                cluster.set_gpu_risk(id, *gpu, *risk).map_err(at(place()))?;
+            }
             if node.closed {
                 cluster.set_open(id, false).map_err(at(place()))?;
             }

@@ -13,7 +13,8 @@ const DOCUMENT: &str = r#"{
   }},
   "nodes": [
     {"name": "a", "class": "class-0", "labels": {"rack": "r1"}},
-    {"name": "b", "class": "class-0", "labels": {"rack": "r2"}, "closed": true, "closedGpus": [1]}
+    {"name": "b", "class": "class-0", "labels": {"rack": "r2"}, "closed": true, "closedGpus": [1],
+      "risks": {"0": "high"}}
   ],
   "evictionLimits": {"team/train": 1},
   "running": [{

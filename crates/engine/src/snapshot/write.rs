@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use octavo_health::risk::RiskClass;
+
 use super::{
     ClassRecord, GangRecord, GroupRecord, MemberRecord, NodeRecord, PartRecord, ProfileRecord,
     SegmentRecord, ShapeRecord, Snapshot, VERSION, WorkloadRecord,
@@ -36,12 +38,16 @@ impl Snapshot {
         };
         let node = |node| {
             let closed = |(number, gpu): (u16, &crate::GpuFree)| gpu.is_closed.then_some(number);
+            let risk = |(number, gpu): (u16, &crate::GpuFree)| {
+                (gpu.risk > RiskClass::Usual).then_some((number, gpu.risk))
+            };
             NodeRecord {
                 name: cluster.name(node).to_owned(),
                 class: names.get(cluster.class(node)).cloned().unwrap_or_default(),
                 labels: labels(topology, node),
                 closed: !cluster.is_open(node),
                 closed_gpus: (0..).zip(cluster.gpus(node)).filter_map(closed).collect(),
+                risks: (0..).zip(cluster.gpus(node)).filter_map(risk).collect(),
             }
         };
         Self {

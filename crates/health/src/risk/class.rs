@@ -5,10 +5,13 @@ use serde::{Deserialize, Serialize};
 use super::{Rate, Score};
 
 /// The expected rate of a unit, as a multiple of the rate before any evidence. Placement treats units of one class alike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(rename_all = "camelCase")]
 pub enum RiskClass {
     /// Below 3 times.
+    #[default]
     Usual,
     /// From 3 times on.
     Raised,
@@ -37,6 +40,17 @@ impl RiskClass {
             Self::High => 17_321,
             Self::Extreme => 54_772,
         })
+    }
+
+    /// By how much the rate of the class is above that of a usual unit.
+    #[must_use]
+    pub fn excess(self, base: Rate) -> Rate {
+        Rate(self.rate(base).0.saturating_sub(Self::Usual.rate(base).0))
+    }
+
+    /// The class of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|class| class.name() == name)
     }
 
     /// Name in labels of metrics.

@@ -208,7 +208,6 @@ fn policies_that_count_what_a_cluster_has_no_figures_of_are_refused() {
     for (spec, field) in [
         (by("watts"), "spec.order: nodes and GPUs of a cluster have no watts"),
         (by("centsPerHour"), "spec.order"),
-        (by("expectedLostGpuSeconds"), "spec.order"),
         (
             json!({"order": [{"sum": [{"unit": "hops", "weight": 1}, {"unit": "watts", "weight": 1}]}]}),
             "spec.order",

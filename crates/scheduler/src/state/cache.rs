@@ -9,6 +9,7 @@ pub(super) mod changes;
 mod claim_holders;
 pub(super) mod engine_cache;
 mod fit;
+pub(super) mod gpu_risk;
 pub(super) mod lost_nodes;
 pub(super) mod members;
 pub(super) mod node;
@@ -37,6 +38,7 @@ use crate::predicates::{Neighbours, PodRequests, VolumeChoice, Volumes};
 use crate::status::StatusUpdate;
 use changes::Changes;
 use engine_cache::{DesiredMember, EngineCache, Holder};
+use gpu_risk::GpuRisks;
 use node::NodeRecord;
 use node_mask::MaskAllocator;
 use pod::PodRecord;
@@ -71,6 +73,7 @@ pub(super) struct Cache {
     neighbours: Neighbours,
     groups: Groups,
     policies: Policies,
+    gpu_risks: GpuRisks,
     /// Whether the policies were checked against the current nodes.
     are_policies_checked: bool,
 
@@ -107,6 +110,7 @@ impl Cache {
             neighbours: Neighbours::default(),
             groups: Groups::default(),
             policies: Policies::default(),
+            gpu_risks: GpuRisks::default(),
             are_policies_checked: false,
             masks: MaskAllocator::default(),
             engine: EngineCache::empty(Planner::default()),

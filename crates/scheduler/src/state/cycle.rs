@@ -17,6 +17,7 @@ pub(super) mod infeasible_nodes;
 pub(super) mod preferences;
 pub(super) mod refusal_cache;
 pub(super) mod reserve;
+pub(super) mod seconds_at_risk;
 pub(super) mod single_pod;
 pub(super) mod verify;
 pub(super) mod victims;

@@ -14,6 +14,7 @@ mod faults_preemption;
 mod fixtures;
 mod gang_constraints;
 mod gangs;
+mod gpu_risk;
 mod indeterminate;
 mod indeterminate_relist;
 mod infeasible_nodes;

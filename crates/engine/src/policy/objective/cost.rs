@@ -5,14 +5,15 @@
 //! | podsDisturbed | pods moved and pods evicted | none |
 //! | hops | hops from each member to the next by rank, and from the last to the first | none |
 //! | preferencesMissed | points that each member's node misses ([`crate::gang::Group::penalties`]) | none |
+//! | gpuRisk | by GPU that members get, its hazard above that of a usual one, in parts per million an hour | by class |
 //! | gpuMilliStranded | increase of fragmentation, summed over the changed nodes ([`crate::fragmentation`]) | by node |
 //! | packingPrice | the same in millionths of GPUs; for a single pod the packing policy's own price | by node |
 //! | watts | increase of the nodes' power ([`crate::objective::energy`]) | none |
 //! | centsPerHour | increase of the nodes' spend ([`cents`]) | up, by node |
 //! | fairnessDeficit | sum of all tenants' deficits afterwards ([`crate::objective::fairness`]) | none |
-//! | expectedLostGpuSeconds | per hour: hazard of each node times compute of the gang times seconds at risk | to the nearest, once |
+//! | expectedLostGpuSeconds | per hour: hazard of each node, and gpuRisk, times compute of the gang times seconds at risk | to the nearest, once |
 //!
-//! All except hops, preferences, the deficit and the expected loss are differences. They may be negative if
+//! All except hops, preferences, risk, the deficit and the expected loss are differences. They may be negative if
 //! resources are released.
 
 mod change;
@@ -30,6 +31,7 @@ use crate::cluster::Cluster;
 use crate::cluster::states::NodeState;
 use crate::gang::Gang;
 use crate::node::NodeId;
+use crate::placement::Placement;
 use crate::plan::Placed;
 
 /// Parts per million.
@@ -68,19 +70,40 @@ pub fn cents(cluster: &Cluster, state: &NodeState) -> i64 {
     i64::try_from(parts / all + i128::from(parts % all > 0)).unwrap_or(i64::MAX)
 }
 
-/// Expected loss of a gang in GPU-seconds per hour, rounded to the nearest. When one of its nodes
-/// fails, all members lose `seconds_at_risk`. A node with several members counts once.
-pub fn expected_loss(
+/// Expected loss of a gang in GPU-seconds per hour, rounded to the nearest. When one of its nodes or
+/// GPUs fails, all members lose `seconds_at_risk`. A node or GPU with several members counts once.
+pub fn expected_loss<'a>(
     cluster: &Cluster,
-    nodes: impl IntoIterator<Item = NodeId>,
+    placements: impl IntoIterator<Item = &'a Placement, IntoIter: Clone>,
     gang_milli: i64,
     seconds_at_risk: u32,
 ) -> i64 {
-    let nodes: BTreeSet<NodeId> = nodes.into_iter().collect();
+    let placements = placements.into_iter();
+    let risk = gpu_risk(cluster, placements.clone());
+    let nodes: BTreeSet<NodeId> = placements.map(|placement| placement.node).collect();
     let hazard: i128 = nodes.iter().map(|node| i128::from(cluster.class(*node).hazard_ppm)).sum();
+    let hazard = hazard + i128::from(risk);
     let loss = hazard * i128::from(gang_milli) * i128::from(seconds_at_risk);
     let unit = MILLION * i128::from(crate::gpu::WHOLE);
     i64::try_from((loss + unit / 2) / unit).unwrap_or(i64::MAX)
+}
+
+/// The chance that a GPU of these placements fails within an hour beyond that of usual GPUs, in parts
+/// per million. A GPU with several members counts once.
+pub fn gpu_risk<'a>(cluster: &Cluster, placements: impl IntoIterator<Item = &'a Placement>) -> i64 {
+    if cluster.risky_nodes().is_empty() {
+        return 0;
+    }
+    let risky =
+        placements.into_iter().filter(|placement| cluster.risky_nodes().contains(&placement.node));
+    let gpus: BTreeSet<(NodeId, u16)> = risky
+        .flat_map(|placement| placement.gpus.iter().map(|part| (placement.node, part.gpu)))
+        .collect();
+    let excess = |(node, gpu): &(NodeId, u16)| {
+        let gpu = cluster.gpus(*node).get(usize::from(*gpu));
+        i64::from(gpu.map_or(0, crate::gpu::GpuFree::excess_hazard_ppm))
+    };
+    gpus.iter().map(excess).sum()
 }
 
 /// Points of preferences that placed members miss.

@@ -70,16 +70,18 @@ pub enum Classes {
 }
 
 impl Default for PlacementPolicy {
-    /// Pods disturbed, then hops, then preferences, then the packing price. A disrupted pod certainly
+    /// Pods disturbed, then hops, then preferences, then the risk of the GPUs, then the packing price. A disrupted pod certainly
     /// loses work, and its owner did not ask for it, so it counts first. Distance between members
-    /// slows a gang as long as it runs. Both it and what a pod prefers come before possible later
-    /// demand. The packing price decides the rest, and alone for a single pod without preferences
-    /// and disruption.
+    /// slows a gang as long as it runs. Both it and what a pod prefers come before possible failures
+    /// and possible later demand. GPUs that may fail come last: while others are free, avoiding them
+    /// costs little. The packing price decides the rest, and alone for a single pod without preferences
+    /// and disruption among GPUs of equal risk.
     fn default() -> Self {
         let order = [
             CostTerm::PodsDisturbed,
             CostTerm::Hops,
             CostTerm::PreferencesMissed,
+            CostTerm::GpuRisk,
             CostTerm::PackingPrice,
         ];
         let spec = PolicySpec {
@@ -134,12 +136,10 @@ impl PlacementPolicy {
     }
 
     /// Whether only the packing price decides for a single pod that disrupts nothing, has no ring
-    /// and misses no preference.
+    /// and misses no preference; after the risk of its GPUs, if [`Self::avoids_risk`].
     pub fn is_packing_alone(&self) -> bool {
-        use CostTerm::{Hops, PodsDisturbed, PreferencesMissed};
-        let is_zero = |step: &&Step| {
-            step.units().all(|unit| matches!(unit, PodsDisturbed | Hops | PreferencesMissed))
-        };
+        use CostTerm::{Hops, PodsDisturbed};
+        let is_zero = |step: &&Step| is_zero_for_a_pod(step) || **step == Step::exact(CostTerm::GpuRisk);
         // Preferences after the price matter, because prices may be equal.
         let mut steps = self
             .steps()
@@ -148,6 +148,12 @@ impl PlacementPolicy {
             .filter(|step| !step.units().all(|unit| matches!(unit, PodsDisturbed | Hops)));
         let price = Step::exact(CostTerm::PackingPrice);
         steps.next() == Some(&price) && steps.next().is_none() && !self.has_limits()
+    }
+
+    /// Whether GPUs of less risk come before a lower packing price.
+    pub fn avoids_risk(&self) -> bool {
+        let mut steps = self.steps().iter().skip_while(|step| is_zero_for_a_pod(step));
+        steps.next() == Some(&Step::exact(CostTerm::GpuRisk))
     }
 
     /// Whether it limits what the whole cluster uses or keeps free.
@@ -190,6 +196,12 @@ impl PlacementPolicy {
     }
 }
 
+/// Whether a step is zero for a single pod that disrupts nothing, has no ring and misses no preference.
+fn is_zero_for_a_pod(step: &Step) -> bool {
+    use CostTerm::{Hops, PodsDisturbed, PreferencesMissed};
+    step.units().all(|unit| matches!(unit, PodsDisturbed | Hops | PreferencesMissed))
+}
+
 impl Step {
     fn exact(unit: CostTerm) -> Self {
         Self::Term { unit, classes: Classes::Wide(1) }
@@ -221,7 +233,7 @@ impl Step {
     }
 }
 
-/// In millionths. Nine products of 2^63 and 2^50 are far below 2^127.
+/// In millionths. Ten products of 2^63 and 2^50 are far below 2^127.
 fn sum(terms: &[(CostTerm, i64)], cost: &CostVector) -> i128 {
     let term = |(unit, weight): &(CostTerm, i64)| i128::from(*weight) * i128::from(cost.of(*unit));
     terms.iter().map(term).sum()

@@ -12,7 +12,8 @@
 //! A node's worth (`potential`) is the value of its residual GPUs at the prices of a cutting-stock
 //! problem (`value`), minus the part that typical pods cannot use. GPUs of models that other pods
 //! need are worth more. A pod goes to the node that loses the least worth. The last slots of
-//! multi-GPU pods cost extra (`reserve`). A pod that fits somewhere is always placed.
+//! multi-GPU pods cost extra (`reserve`). A pod that fits somewhere is always placed. If risk is
+//! avoided, GPUs of more risk come after all others, whatever they cost.
 //!
 //! A cluster that fills and one in which pods come and go need different curves of worth. The
 //! policy counts arrivals and departures to tell them apart (`churn`).
@@ -68,6 +69,8 @@ pub struct PricePolicy {
     inputs: Option<ModelInputs>,
     /// Derived from the inputs and the cluster.
     score_cache: Option<ScoreCache>,
+    /// Whether GPUs of less risk come before a lower price.
+    avoids_risk: bool,
 }
 
 impl PricePolicy {
@@ -79,6 +82,11 @@ impl PricePolicy {
     /// The policy that learns the demand from arrivals.
     pub fn learned() -> Self {
         Self::new(DemandStats::default(), Some(Schedule::default()))
+    }
+
+    /// Sets whether GPUs of less risk come before a lower price. By default only the price counts.
+    pub fn set_avoids_risk(&mut self, avoids_risk: bool) {
+        self.avoids_risk = avoids_risk;
     }
 
     /// Whether it is to learn and has neither observed running pods nor been asked for a place.
@@ -119,7 +127,14 @@ impl PricePolicy {
     }
 
     fn new(demand_stats: DemandStats, schedule: Option<Schedule>) -> Self {
-        Self { demand_stats, schedule, churn: Churn::default(), inputs: None, score_cache: None }
+        Self {
+            demand_stats,
+            schedule,
+            churn: Churn::default(),
+            inputs: None,
+            score_cache: None,
+            avoids_risk: false,
+        }
     }
 
     /// The score cache for the current cluster, rebuilt if the demand has drifted.
@@ -180,6 +195,7 @@ impl Packing for PricePolicy {
     }
 
     fn choose(&mut self, cluster: &Cluster, shape: &Arc<Shape>) -> Option<Choice> {
-        self.score_cache(cluster).choose(cluster, shape)
+        let avoids_risk = self.avoids_risk;
+        self.score_cache(cluster).choose(cluster, shape, avoids_risk)
     }
 }

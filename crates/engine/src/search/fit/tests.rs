@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use octavo_health::risk::RiskClass;
 use proptest::prelude::*;
 
 use super::*;
@@ -136,6 +137,7 @@ proptest! {
             is_closed,
             best_effort,
             memory_mib: memory_left * 500,
+            risk: RiskClass::Usual,
         };
         let times = shares_in(&gpu, milli, memory_mib);
         if milli == 0 && memory_mib == 0 {

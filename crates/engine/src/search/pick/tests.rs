@@ -93,12 +93,31 @@ fn a_share_gets_the_tightest_gpu_or_the_level_that_is_named() {
     assert_eq!(indices(Gpus::of_node(&cluster, NODE).share(1, 601, 0)), [0]);
     assert_eq!(indices(Gpus::of_node(&cluster, NODE).share(3, 400, 0)), [1, 2, 3]);
     let at = |milli, left| {
-        indices(share_at(&cluster, NODE, milli, 0, FreeLevel { milli: left, memory_mib: 81_559 }))
+        let level = FreeLevel { risk: RiskClass::Usual, milli: left, memory_mib: 81_559 };
+        indices(share_at(&cluster, NODE, milli, 0, level))
     };
     assert_eq!(at(400, 1000), [0]);
     assert_eq!(at(400, 400), [2]);
     assert_eq!(at(401, 400), [0; 0]);
     assert_eq!(at(400, 500), [0; 0]);
+}
+
+#[test]
+fn gpus_of_less_risk_come_first_whatever_is_asked_for() {
+    let mut cluster = cluster(4, Links::default());
+    take(&mut cluster, &[(0, 400)]);
+    for (gpu, risk) in [(0, RiskClass::Extreme), (1, RiskClass::High), (2, RiskClass::Raised)] {
+        cluster.set_gpu_risk(NODE, gpu, risk).unwrap();
+    }
+    let demanded = |demand: &GpuDemand| indices(Gpus::of_node(&cluster, NODE).demanded(demand));
+    assert_eq!(demanded(&GpuDemand::Whole { count: 1 }), [3]);
+    assert_eq!(demanded(&GpuDemand::Whole { count: 2 }), [2, 3]);
+    assert_eq!(demanded(&GpuDemand::Whole { count: 3 }), [1, 2, 3]);
+    let share = |count| GpuDemand::Share { count, milli: 300, memory_mib: 0 };
+    assert_eq!(demanded(&share(1)), [3], "a used GPU would be tighter");
+    assert_eq!(demanded(&share(4)), [0, 1, 2, 3]);
+    let mig = GpuDemand::Mig { count: 1, profile: "3g.40gb".into() };
+    assert_eq!(demanded(&mig), [3]);
 }
 
 fn places(parts: Option<GpuParts>) -> Vec<(u16, u16)> {

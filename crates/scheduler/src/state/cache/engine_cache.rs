@@ -16,6 +16,7 @@ use octavo_engine::{
     Cluster, ClusterError, GpuModel, NodeId, NodeSpec, Placement, Shape, Topology, Workload,
     Workloads, World,
 };
+use octavo_health::risk::RiskClass;
 use octavo_kube_io::objects::{NodeName, ObjectName};
 
 /// A holder: the UID of a pod, or `claim:` and the UID of a claim.
@@ -107,13 +108,16 @@ pub(in crate::state) struct DesiredNode {
     pub(in crate::state) spec: NodeSpec,
     /// Bit set of GPUs that accept no new placement.
     pub(in crate::state) closed: u64,
+    /// GPUs of more than the usual risk.
+    pub(in crate::state) risks: BTreeMap<u16, RiskClass>,
 }
 
 impl DesiredNode {
     /// The same node without GPUs.
     pub(in crate::state) fn without_gpus(&self) -> Self {
         let class = NodeClass { gpus: 0, ..self.spec.class.clone() };
-        Self { spec: NodeSpec { class, ..self.spec.clone() }, closed: 0 }
+        let spec = NodeSpec { class, ..self.spec.clone() };
+        Self { spec, closed: 0, risks: BTreeMap::new() }
     }
 }
 
@@ -156,6 +160,7 @@ impl EngineCache {
         };
         for node in nodes {
             engine.set_closed(&node.spec.name, node.closed);
+            engine.set_risks(&node.spec.name, &node.risks);
         }
         Ok(engine)
     }
@@ -199,6 +204,7 @@ impl EngineCache {
             topology(levels, &labels, cluster.node_count());
         self.revision += 1;
         self.set_closed(&name, node.closed);
+        self.set_risks(&name, &node.risks);
         true
     }
 
@@ -249,6 +255,20 @@ impl EngineCache {
                 self.revision += 1;
                 // Cannot fail: the GPU exists.
                 let _ = self.world.cluster.set_gpu_open(node, gpu, is_open);
+            }
+        }
+    }
+
+    /// Sets the risk of all GPUs of a node; those that are not listed have the usual one.
+    pub(in crate::state) fn set_risks(&mut self, name: &str, risks: &BTreeMap<u16, RiskClass>) {
+        let Some(node) = self.node(name) else { return };
+        for gpu in 0..self.world.cluster.class(node).gpus {
+            let risk = risks.get(&gpu).copied().unwrap_or_default();
+            let gpu_state = self.world.cluster.gpus(node).get(usize::from(gpu));
+            if gpu_state.is_some_and(|free| free.risk != risk) {
+                self.revision += 1;
+                // Cannot fail: the GPU exists.
+                let _ = self.world.cluster.set_gpu_risk(node, gpu, risk);
             }
         }
     }

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use octavo_api::names::{LABEL_OWNER, TAINT_OWNER};
+use octavo_engine::devices::PublishedGpu;
 use octavo_engine::node::{FeatureMask, Links, NodeClass};
 use octavo_engine::{ModelId, NodeSpec, Resources};
+use octavo_health::risk::RiskClass;
 use octavo_kube_io::objects::{Node, NodeTaint, TaintEffect};
 
 use super::engine_cache::DesiredNode;
+use super::gpu_risk::GpuRisks;
 use super::pod::engine_amount;
 use crate::devices::{GpuSource, NodeGpus};
 use crate::predicates::{Capacity, Usage};
@@ -72,6 +75,7 @@ pub(in crate::state) fn desired_node(
     gpus: Option<&NodeGpus>,
     owner: &str,
     labels: &[String],
+    risks: &GpuRisks,
 ) -> DesiredNode {
     let node = &record.node;
     let capacity = Resources {
@@ -85,6 +89,12 @@ pub(in crate::state) fn desired_node(
     let closed = (0..).zip(published).fold(0, |closed: u64, (index, gpu)| {
         if gpu.is_closed || !is_open { closed | 1 << index } else { closed }
     });
+    let name = Arc::clone(&node.meta.name.name);
+    let risk = |(gpu, published): (u16, &PublishedGpu)| {
+        let risk = risks.of(&name, &published.device);
+        (risk > RiskClass::Usual).then_some((gpu, risk))
+    };
+    let risks = (0..).zip(published).filter_map(risk).collect();
     let class = NodeClass {
         capacity,
         gpus: u16::try_from(published.len()).unwrap_or(u16::MAX),
@@ -95,5 +105,5 @@ pub(in crate::state) fn desired_node(
     };
     let of_levels = labels.iter().filter_map(|key| node.meta.labels.get_key_value(key));
     let labels = of_levels.map(|(key, value)| (key.clone(), value.clone())).collect();
-    DesiredNode { spec: NodeSpec { name: Arc::clone(&node.meta.name.name), class, labels }, closed }
+    DesiredNode { spec: NodeSpec { name, class, labels }, closed, risks }
 }

@@ -162,6 +162,7 @@ impl Cache {
             return;
         }
         engine.set_closed(name, desired.closed);
+        engine.set_risks(name, &desired.risks);
     }
 
     /// Adds a node to the engine cache, with its pods.
@@ -216,7 +217,8 @@ impl Cache {
     fn desired_node(&self, name: &NodeName) -> Option<DesiredNode> {
         let record = self.nodes.get(name)?;
         let gpus = self.devices.gpus(name);
-        Some(node::desired_node(record, gpus, &self.config.scheduler_name, &self.level_labels()))
+        let (owner, labels) = (&self.config.scheduler_name, self.level_labels());
+        Some(node::desired_node(record, gpus, owner, &labels, &self.gpu_risks))
     }
 
     /// Label keys of the topology levels.

@@ -8,7 +8,7 @@ use octavo_engine::objective::policy::PlacementPolicy;
 use octavo_engine::planner::DecisionInput;
 use octavo_engine::preemption::PreemptionBudget;
 use octavo_engine::solve::{NodeSet, Pinned};
-use octavo_engine::{Gang, PlanResult};
+use octavo_engine::{CostTerm, Gang, PlanResult};
 
 use octavo_kube_io::objects::PodUid;
 
@@ -19,6 +19,7 @@ use crate::state::cache::Cache;
 use crate::state::cache::node::{NodeRecord, is_owned};
 use crate::state::cache::node_mask::NodeMask;
 use crate::state::cache::pod::{self, PodRecord};
+use crate::state::cycle::seconds_at_risk::estimated;
 use crate::state::queue::QueueKey;
 use crate::state::reporter::pending_reason::PendingReason;
 use crate::state::reporter::records::RecordedDecision;
@@ -115,6 +116,8 @@ impl Scheduler {
         preemption_budget: &PreemptionBudget,
         policy: &PlacementPolicy,
     ) -> Result<EngineAnswer, PendingReason> {
+        let estimated = self.cache.with_seconds_at_risk(gang, policy);
+        let gang = estimated.as_ref().unwrap_or(gang);
         // The API has no weights of tenants: all weigh the same.
         let weights = BTreeMap::new();
         let waiting = self.competing_gangs(gang, policy);
@@ -153,6 +156,16 @@ impl Cache {
         let answer = self.plan(case).map_err(PendingReason::Policy)?;
         let explanation = explain::answer(&self.engine().world, case.policy, case.gang, &answer);
         Ok((answer, explanation))
+    }
+
+    /// The gang with the estimated loss by a failure, if the policy counts it and the gang says nothing.
+    fn with_seconds_at_risk(&self, gang: &Gang, policy: &PlacementPolicy) -> Option<Gang> {
+        let is_silent = gang.profile.seconds_at_risk == 0;
+        (is_silent && policy.has(CostTerm::ExpectedLostGpuSeconds)).then(|| {
+            let mut gang = gang.clone();
+            gang.profile.seconds_at_risk = estimated(&gang);
+            gang
+        })
     }
 
     /// Nodes that are infeasible for a pod for reasons unknown to the engine. For most pods the set

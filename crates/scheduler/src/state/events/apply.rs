@@ -54,6 +54,7 @@ impl Scheduler {
                 self.groups_changed(&groups);
                 let reports = self.cache.apply_policies(delta);
                 self.reporter.report_all(reports);
+                self.cache.apply_gpu_risks(delta);
             }
         }
     }

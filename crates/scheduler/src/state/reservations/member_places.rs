@@ -4,7 +4,7 @@
 //! delete all pods of the job and create them again. So the places of members that leave from then
 //! on are kept, for the next pods with the same part in the gang. A member whose GPU is fenced gets
 //! another GPU of its node, if one is free. The engine finds the other places, near the members
-//! that have theirs.
+//! that have theirs. That holds even if the GPU has returned meanwhile: it failed a moment ago.
 //!
 //! A gang that is deleted without a fault keeps nothing: others may have its room at once.
 
@@ -50,12 +50,17 @@ impl Scheduler {
         let desired = self.cache.kept_member(uid, record);
         let holder: Holder = format!("successor:{uid}").into();
         let group = member.group.clone();
+        let was_fenced = desired.as_ref().is_some_and(|desired| {
+            let DesiredMember { node, .. } = desired;
+            self.cache.has_fenced_gpu(node, desired)
+        });
         let known = self.reservations.successors.iter_mut().find(|place| place.holder == holder);
         if let Some(place) = known {
             place.until = until;
+            place.note_fence(was_fenced);
         } else if let Some(desired) = desired {
             self.reservations.successors.push(SuccessorPlace {
-                successor: Successor::OfMember { member, predecessor: uid.clone() },
+                successor: Successor::OfMember { member, predecessor: uid.clone(), was_fenced },
                 desired,
                 is_in_engine: false,
                 holder,
@@ -123,7 +128,9 @@ impl Scheduler {
             if !place.is_request(&shape) || self.cache.check_node_rules(uid, node).is_err() {
                 continue;
             }
-            if self.cache.has_room_for(&place.desired) {
+            if place.was_fenced() {
+                elsewhere.push((uid, id, shape));
+            } else if self.cache.has_room_for(&place.desired) {
                 match self.reserve_one(uid, &Placement { node: id, gpus: gpus.clone() }) {
                     Ok(placement) => assumed.push(placement),
                     Err(ReserveError::Leaving(message)) => return Err(waits(node, message)),
@@ -165,7 +172,7 @@ impl Scheduler {
                 self.cache.room_changed(&place.desired.node);
                 continue;
             }
-            if self.cache.has_room_for(&place.desired) {
+            if !place.was_fenced() && self.cache.has_room_for(&place.desired) {
                 place.is_in_engine = true;
                 self.cache.set_member(&place.holder, Some(place.desired.clone()));
             }

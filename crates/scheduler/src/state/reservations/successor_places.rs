@@ -29,7 +29,12 @@ pub(super) enum Successor {
     /// without an owner have no successor. `key` is the entry for which the pod was moved.
     OfMoved { owner: Arc<str>, key: QueueKey },
     /// The next pod with the same part in a gang.
-    OfMember { member: Member, predecessor: PodUid },
+    OfMember {
+        member: Member,
+        predecessor: PodUid,
+        /// Whether a GPU of the place was fenced when the predecessor left. Its node is only a hint then.
+        was_fenced: bool,
+    },
 }
 
 impl SuccessorPlace {
@@ -41,6 +46,18 @@ impl SuccessorPlace {
     /// Whether it was the place of a pod with this request.
     pub(super) fn is_request(&self, shape: &Shape) -> bool {
         (&self.desired.shape.resources, &self.desired.shape.gpus) == (&shape.resources, &shape.gpus)
+    }
+
+    /// Whether a GPU of the place was fenced when a member left it.
+    pub(super) fn was_fenced(&self) -> bool {
+        matches!(self.successor, Successor::OfMember { was_fenced: true, .. })
+    }
+
+    /// Notes that a GPU of the place is fenced.
+    pub(super) fn note_fence(&mut self, is_fenced: bool) {
+        if let Successor::OfMember { was_fenced, .. } = &mut self.successor {
+            *was_fenced |= is_fenced;
+        }
     }
 
     /// The part in a gang that the successor has.
@@ -85,7 +102,8 @@ impl Scheduler {
         let mut successor_places = std::mem::take(&mut self.reservations.successors);
         for place in successor_places.iter_mut().filter(|place| !place.is_in_engine) {
             let group = place.member().map(|member| member.group.clone());
-            if group.is_some() && !self.cache.has_room_for(&place.desired) {
+            let is_hint = place.was_fenced() || !self.cache.has_room_for(&place.desired);
+            if group.is_some() && is_hint {
                 continue;
             }
             place.is_in_engine = true;

@@ -166,6 +166,11 @@ impl Testbed {
         ))));
     }
 
+    pub(super) fn drop_node(&mut self, value: &Value) {
+        let node = Node::from_value(value.clone()).expect("an object");
+        self.scheduler.apply(&Change::Node(Delta::Delete(Arc::new(node))));
+    }
+
     pub(super) fn drop_claim(&mut self, name: &str) {
         let value = self.claims.remove(name).expect("the claim");
         self.scheduler.apply(&Change::Claim(Delta::Delete(Arc::new(

@@ -115,6 +115,27 @@ fn a_member_whose_gpu_is_fenced_gets_another_one_of_its_node() {
 }
 
 #[test]
+fn a_member_leaves_its_fenced_gpu_even_if_that_is_back_before_its_successor() {
+    let mut testbed = cluster(&[("b", "r1", 3)]);
+    assert_eq!(nodes(&gang(&mut testbed, 2)), ["b"; 2]);
+    let (_, number) = gpu(&testbed, "m1");
+    fence(&mut testbed, "b", 3, &[(number, "gpu.nvidia.com/xid", "NoSchedule")]);
+    delete(&mut testbed, "m1");
+    assert_eq!(testbed.settle(), []);
+    let mut back = slice("b", 3);
+    back["spec"]["pool"]["generation"] = json!(3);
+    testbed.slice(&back);
+    let probation = json!([{"name": format!("gpu-{number}"), "state": "Probation"}]);
+    testbed.object(&json!({
+        "apiVersion": "octavo.dev/v1alpha1", "kind": "NodeHealth",
+        "metadata": {"name": "b", "uid": "uid-health-b"}, "status": {"devices": probation},
+    }));
+    member(&mut testbed, 1, "-again");
+    assert_eq!(testbed.settle(), bound(&[("m1-again", "b")]));
+    assert_ne!(gpu(&testbed, "m1-again").1, number);
+}
+
+#[test]
 fn the_former_node_goes_before_a_node_with_fewer_hops() {
     let mut testbed = cluster(&[("a", "r1", 2), ("b", "r2", 1)]);
     testbed.claim(&claim("other-gpu", "other"));

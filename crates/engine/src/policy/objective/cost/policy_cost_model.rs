@@ -3,13 +3,14 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Change, cents, expected_loss, is_spare, preferences_missed, spare_nodes};
+use super::{Change, cents, expected_loss, gpu_risk, is_spare, preferences_missed, spare_nodes};
 use crate::World;
 use crate::cluster::Cluster;
 use crate::cluster::states::NodeState;
 use crate::fragmentation::{NodeResidual, TypicalPods};
 use crate::gang::Gang;
 use crate::node::{NodeId, NodeSet};
+use crate::placement::Placement;
 use crate::objective::fairness::FairShares;
 use crate::objective::policy::{PlacementPolicy, PolicyError, domain_words};
 use crate::objective::{CostModel, CostTerm, CostVector, energy};
@@ -160,12 +161,15 @@ impl CostModel for PolicyCostModel<'_> {
             milli += member.placement.gpus.iter().map(|part| i64::from(part.milli)).sum::<i64>();
         }
         let mut cost = CostVector::default();
-        let nodes = || placed.iter().map(|placed| placed.placement.node);
+        let placements = || placed.iter().map(|placed| &placed.placement);
+        let nodes = || placements().map(|placement| placement.node);
         cost.set(
             CostTerm::Hops,
             ring_hops(topology, nodes()) + moved_hops(world, disruptions.moves),
         );
         cost.set(CostTerm::PreferencesMissed, preferences_missed(gang, placed));
+        let risk = gpu_risk(cluster, placements()) + moved_risk(world, disruptions.moves);
+        cost.set(CostTerm::GpuRisk, risk);
         let disturbed = disruptions.moves.len() + disruptions.evictions.len();
         cost.set(CostTerm::PodsDisturbed, i64::try_from(disturbed).unwrap_or(i64::MAX));
         for (_, before, after) in change(world, gang, placed, disruptions).states(cluster) {
@@ -178,7 +182,8 @@ impl CostModel for PolicyCostModel<'_> {
         let gain = (&*gang.profile.tenant, milli);
         let deficit = self.shares.deficit_after(losses.chain([gain]));
         cost.set(CostTerm::FairnessDeficit, deficit);
-        cost.set(CostTerm::ExpectedLostGpuSeconds, loss(world, &gang.profile, nodes(), milli));
+        let loss = loss(world, &gang.profile, placements(), milli);
+        cost.set(CostTerm::ExpectedLostGpuSeconds, loss);
         cost
     }
 
@@ -221,10 +226,10 @@ impl CostModel for PolicyCostModel<'_> {
 
 /// Expected loss in GPU-seconds per hour for the placed members. Running members are lost together
 /// with them.
-fn loss(
+fn loss<'a>(
     world: &World,
     profile: &Profile,
-    nodes: impl IntoIterator<Item = NodeId>,
+    placements: impl Iterator<Item = &'a Placement> + Clone,
     milli: i64,
 ) -> i64 {
     if profile.seconds_at_risk == 0 {
@@ -233,7 +238,7 @@ fn loss(
     let running = world.workloads.named(&profile.name);
     let running = running.and_then(|id| world.workloads.workload(id));
     let all = milli + running.map_or(0, Workload::gpu_milli);
-    expected_loss(&world.cluster, nodes, all, profile.seconds_at_risk)
+    expected_loss(&world.cluster, placements, all, profile.seconds_at_risk)
 }
 
 /// The effect of a decision on the nodes.
@@ -259,6 +264,14 @@ fn change(world: &World, gang: &Gang, placed: &[Placed], disruptions: Disruption
         change.place(cluster, &requests, &member.placement);
     }
     change
+}
+
+/// How much riskier the GPUs of moved members are than those that they leave.
+fn moved_risk(world: &World, moves: &[Move]) -> i64 {
+    let World { cluster, workloads, .. } = world;
+    let of = |placement| gpu_risk(cluster, [placement]);
+    let left = moves.iter().filter_map(|step| Some(of(&workloads.member(step.member)?.placement)));
+    moves.iter().map(|step| of(&step.to)).sum::<i64>() - left.sum::<i64>()
 }
 
 /// How many more hops the rings of moved workloads have.

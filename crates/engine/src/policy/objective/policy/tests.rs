@@ -142,7 +142,7 @@ fn a_policy_is_written_as_it_was_read() {
 
 #[test]
 fn invalid_order_is_refused_by_field() {
-    let units = "Units are: podsDisturbed, hops, preferencesMissed, gpuMilliStranded, packingPrice, watts, \
+    let units = "Units are: podsDisturbed, hops, preferencesMissed, gpuRisk, gpuMilliStranded, packingPrice, watts, \
                  centsPerHour, fairnessDeficit, expectedLostGpuSeconds";
     assert_eq!(
         error(json!({ "name": " ", "order": [{ "unit": "hops" }] })),

@@ -20,11 +20,13 @@ pub(super) struct Candidate {
     pub(super) gain: i64,
     /// The reserved shapes that lose a slot, as a mask.
     pub(super) losers: u64,
+    /// How much more often the GPUs fail than usual ones, in parts per million an hour.
+    pub(super) risk: u32,
     /// For a single share: the free level of the GPU to use.
     pub(super) level: Option<FreeLevel>,
 }
 
-/// Candidates without dominated ones: none is at least as good as another in gain and in losers.
+/// Candidates without dominated ones: none is at least as good as another in gain, losers and risk.
 pub(super) type Candidates = SmallVec<[Candidate; 2]>;
 
 /// Figures of a state that are independent of the shape.
@@ -82,7 +84,7 @@ pub(super) fn candidates(
         let gain = price_model.worth(class_model, &free, &after) - worth;
         let losers =
             price_model.reserve.losers(places, &class_model.reserved_shapes, &free, &after);
-        all.push(Candidate { gain, losers, level });
+        all.push(Candidate { gain, losers, risk: risk(gpus.free, parts), level });
     };
     if let GpuDemand::Share { count: 1, milli, memory_mib } = shape.gpus {
         for level in distinct_levels(&state.gpus, milli, memory_mib) {
@@ -105,14 +107,25 @@ fn distinct_levels(gpus: &[GpuFree], milli: u16, memory_mib: u32) -> SmallVec<[F
     residuals
 }
 
-/// Drops dominated candidates: another gains as much and takes slots from no other shapes. Of
-/// equals the first stays, which is the tightest GPU.
+/// The risk of the GPUs of these parts, which are ordered by GPU.
+fn risk(gpus: &[GpuFree], parts: &[GpuPart]) -> u32 {
+    let of = |parts: &[GpuPart]| {
+        gpus.get(usize::from(parts[0].gpu)).map_or(0, GpuFree::excess_hazard_ppm)
+    };
+    parts.chunk_by(|part, next| part.gpu == next.gpu).map(of).fold(0, u32::saturating_add)
+}
+
+/// Drops dominated candidates: another gains as much, takes slots from no other shapes and has no
+/// more risk. Of equals the first stays, which is the tightest GPU.
 fn keep_best(all: &mut Candidates) {
     // Stable: equals stay in the order of their levels.
     all.sort_by_key(|candidate| std::cmp::Reverse(candidate.gain));
     let mut kept = Candidates::new();
     for candidate in all.iter() {
-        if kept.iter().all(|better| better.losers & !candidate.losers != 0) {
+        let is_beaten = |better: &Candidate| {
+            better.losers & !candidate.losers == 0 && better.risk <= candidate.risk
+        };
+        if !kept.iter().any(is_beaten) {
             kept.push(*candidate);
         }
     }

@@ -1,7 +1,7 @@
 //! Ranked candidate placements of a shape, updated incrementally.
 //!
 //! States of nodes are scored, not nodes. Each score is kept in a heap with the first node of its
-//! state. Scores share a heap if the same reserved shapes would lose slots. The set of tight shapes
+//! state. Scores share a heap if their GPUs have the same risk and the same reserved shapes would lose slots. The set of tight shapes
 //! therefore only selects which heap tops are compared. It may change at any decision without
 //! rescoring.
 //!
@@ -34,8 +34,8 @@ pub(super) struct Index {
     pub(super) cursor: Cursor,
     /// When it was last asked.
     pub(super) used: u64,
-    /// By the mask of reserved shapes that lose a slot.
-    heaps: BTreeMap<u64, BinaryHeap<Entry>>,
+    /// By the risk of the GPUs and the mask of reserved shapes that lose a slot.
+    heaps: BTreeMap<(u32, u64), BinaryHeap<Entry>>,
     entries: usize,
 }
 
@@ -48,9 +48,11 @@ pub(super) struct Entry {
     pub(super) level: Option<FreeLevel>,
 }
 
-/// An entry in ranking order: the score, then the lower node.
+/// An entry in ranking order: the least risk, the score, then the lower node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RankedEntry {
+    /// The risk of its GPUs; 0 if it does not count.
+    pub(super) risk: u32,
     pub(super) losses: u32,
     pub(super) entry: Entry,
 }
@@ -78,7 +80,7 @@ impl Index {
     pub(super) fn note(&mut self, node: NodeId, state: StateId, candidates: &Candidates) {
         for candidate in candidates {
             let entry = Entry { gain: candidate.gain, node, state, level: candidate.level };
-            self.heaps.entry(candidate.losers).or_default().push(entry);
+            self.heaps.entry((candidate.risk, candidate.losers)).or_default().push(entry);
             self.entries += 1;
         }
     }
@@ -88,15 +90,21 @@ impl Index {
         &mut self,
         cluster: &Cluster,
         tight: u64,
+        avoids_risk: bool,
     ) -> Option<(RankedEntry, Option<RankedEntry>)> {
+        let ranked = |(risk, losers): &(u32, u64), entry| RankedEntry {
+            risk: if avoids_risk { *risk } else { 0 },
+            losses: (losers & tight).count_ones(),
+            entry,
+        };
         let mut best: Option<RankedEntry> = None;
         let mut is_some_empty = false;
-        for (losers, heap) in &mut self.heaps {
+        for (key, heap) in &mut self.heaps {
             let Some(entry) = top(cluster, heap) else {
                 is_some_empty = true;
                 continue;
             };
-            let ranked = RankedEntry { losses: (losers & tight).count_ones(), entry };
+            let ranked = ranked(key, entry);
             if best.is_none_or(|other| ranked > other) {
                 best = Some(ranked);
             }
@@ -106,9 +114,9 @@ impl Index {
         }
         let best = best?;
         let mut rival: Option<RankedEntry> = None;
-        for (losers, heap) in &mut self.heaps {
+        for (key, heap) in &mut self.heaps {
             let Some(entry) = second(cluster, heap, best.entry.state) else { continue };
-            let ranked = RankedEntry { losses: (losers & tight).count_ones(), entry };
+            let ranked = ranked(key, entry);
             if rival.is_none_or(|other| ranked > other) {
                 rival = Some(ranked);
             }
@@ -187,7 +195,8 @@ impl PartialOrd for Entry {
 
 impl Ord for RankedEntry {
     fn cmp(&self, other: &Self) -> Ordering {
-        let key = |ranked: &Self| (ranked.score(), Reverse(ranked.entry.node));
+        let key =
+            |ranked: &Self| (Reverse(ranked.risk), ranked.score(), Reverse(ranked.entry.node));
         key(self).cmp(&key(other)).then_with(|| self.entry.cmp(&other.entry))
     }
 }

@@ -79,7 +79,8 @@ impl PricePolicy {
         let inputs =
             record.inputs.as_ref().map(|record| inputs(record, then, cluster)).transpose()?;
         let churn = Churn { came, left, since, is_steady };
-        Ok(Self { demand_stats: now, schedule, churn, inputs, score_cache: None })
+        let (score_cache, avoids_risk) = (None, false);
+        Ok(Self { demand_stats: now, schedule, churn, inputs, score_cache, avoids_risk })
     }
 
     /// All shapes that count now or did when the tables were made.

@@ -90,13 +90,18 @@ impl ScoreCache {
     }
 
     /// The best placement for a pod now.
-    pub(super) fn choose(&mut self, cluster: &Cluster, shape: &Arc<Shape>) -> Option<Choice> {
+    pub(super) fn choose(
+        &mut self,
+        cluster: &Cluster,
+        shape: &Arc<Shape>,
+        avoids_risk: bool,
+    ) -> Option<Choice> {
         self.decisions += 1;
         self.totals.catch_up(cluster, &mut self.price_model);
         let tight = self.totals.tight(&self.price_model);
         let mut index = self.take_index(cluster, shape);
         self.catch_up(cluster, &mut index);
-        let best = index.best(cluster, tight);
+        let best = index.best(cluster, tight, avoids_risk);
         self.indices.insert(Arc::clone(shape), index);
         let (best, rival) = best?;
         let placement = placement(cluster, shape, &best)?;

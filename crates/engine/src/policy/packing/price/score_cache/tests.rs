@@ -98,7 +98,9 @@ fn by_looking_at_all(
         {
             let entry =
                 super::super::index::Entry { gain: one.gain, node, state: id, level: one.level };
-            places.push(RankedEntry { losses: (one.losers & tight).count_ones(), entry });
+            // The policy asks for a place at any risk.
+            let losses = (one.losers & tight).count_ones();
+            places.push(RankedEntry { risk: 0, losses, entry });
         }
     }
     let best = *places.iter().max()?;

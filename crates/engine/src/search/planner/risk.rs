@@ -1,0 +1,96 @@
+//! Plans on GPUs of less risk.
+//!
+//! The searches build a few plans from bounds that know no risk. A node without risky GPUs may be in
+//! none of them. So the search is repeated without the riskiest GPUs, and the policy compares the
+//! plans. For a single pod that the packing policy places, the first plan has the least risk already.
+
+#[cfg(test)]
+mod tests;
+
+use octavo_health::risk::RiskClass;
+
+use super::{DecisionInput, Planner, is_packed};
+use crate::World;
+use crate::cluster::Cluster;
+use crate::node::NodeId;
+use crate::objective::CostTerm;
+use crate::objective::policy::PolicyError;
+use crate::plan::{Plan, RunnerUp};
+use crate::preemption::PreemptionBudget;
+use crate::solve::ranks;
+
+impl Planner {
+    /// The plan, or one that the policy prefers because its GPUs have less risk. Plans that disturb
+    /// other pods stay. Fails as [`Self::decide`].
+    pub(super) fn avoid_risk(
+        &mut self,
+        world: &mut World,
+        input: &DecisionInput<'_>,
+        plan: Plan,
+    ) -> Result<Plan, PolicyError> {
+        let counts = [CostTerm::GpuRisk, CostTerm::ExpectedLostGpuSeconds];
+        let counts = counts.into_iter().any(|unit| input.policy.has(unit));
+        let is_disturbing = !plan.evictions.is_empty() || !plan.moves.is_empty();
+        if !counts || is_disturbing || plan.cost.of(CostTerm::GpuRisk) == 0 {
+            return Ok(plan);
+        }
+        let has_preferences = input.gang.groups.iter().any(|group| !group.penalties.is_empty());
+        let has_least = is_packed(input) && input.policy.avoids_risk() && !has_preferences;
+        if has_least && self.packing.is_some() {
+            return Ok(plan);
+        }
+        let mut steps = plan.steps;
+        for class in RiskClass::ALL {
+            let closed = close_riskier(&mut world.cluster, class);
+            if closed.is_empty() {
+                break;
+            }
+            let preemption_budget = &PreemptionBudget::none();
+            let answer =
+                self.decide_at_any_risk(world, &DecisionInput { preemption_budget, ..*input });
+            open(&mut world.cluster, &closed);
+            let found = match answer? {
+                Ok(found) => found,
+                Err(refusal) => {
+                    steps = steps.saturating_add(refusal.steps);
+                    continue;
+                }
+            };
+            steps = steps.saturating_add(found.steps);
+            if found.placements.len() >= plan.placements.len()
+                && input.policy.compare(&found.cost, &plan.cost).is_lt()
+            {
+                let runner_up = RunnerUp {
+                    place: ranks::describe(world, &plan.placements),
+                    worse_in: input.policy.worse_in(&found.cost, &plan.cost),
+                    cost: plan.cost,
+                };
+                return Ok(Plan { steps, runner_up: Some(runner_up), ..found });
+            }
+        }
+        Ok(Plan { steps, ..plan })
+    }
+}
+
+/// Closes the open GPUs of more risk than this class.
+fn close_riskier(cluster: &mut Cluster, class: RiskClass) -> Vec<(NodeId, u16)> {
+    let on_node = |node: &NodeId| {
+        let node = *node;
+        let gpus = (0_u16..).zip(cluster.gpus(node));
+        let riskier = gpus.filter(move |(_, gpu)| gpu.risk > class && !gpu.is_closed);
+        riskier.map(move |(gpu, _)| (node, gpu)).collect::<Vec<_>>()
+    };
+    let closed: Vec<_> = cluster.risky_nodes().iter().flat_map(on_node).collect();
+    for (node, gpu) in &closed {
+        // Cannot fail: the GPU exists.
+        let _ = cluster.set_gpu_open(*node, *gpu, false);
+    }
+    closed
+}
+
+fn open(cluster: &mut Cluster, closed: &[(NodeId, u16)]) {
+    for (node, gpu) in closed {
+        // Cannot fail: the GPU exists.
+        let _ = cluster.set_gpu_open(*node, *gpu, true);
+    }
+}
