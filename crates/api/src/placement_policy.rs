@@ -149,9 +149,32 @@ pub struct SpareNodes {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 317))]
     pub level: Option<String>,
-    /// Number of nodes.
+    /// Number of nodes. `auto`: so many that no more fail before they are replaced, with a probability of 99%.
+    #[schemars(schema_with = "spare_count")]
+    pub nodes: SpareCount,
+    /// Seconds until a failed node is replaced, for `auto`. Default: a day.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
-    pub nodes: i64,
+    pub refill_seconds: Option<i64>,
+    /// Preemptible pods and gangs of a lower priority may use the nodes until they are needed. Default: none may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lend_below_priority: Option<i32>,
+}
+
+/// A number of spare nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum SpareCount {
+    /// A number.
+    Number(i64),
+    /// The word `auto`.
+    Auto(String),
+}
+
+impl Default for SpareCount {
+    fn default() -> Self {
+        Self::Number(1)
+    }
 }
 
 /// Status of a policy.
@@ -190,6 +213,10 @@ fn weight(_: &mut SchemaGenerator) -> Schema {
         "x-kubernetes-int-or-string": true,
         "pattern": r"^[0-9]{1,10}(\.[0-9]{1,6}0*)?$",
     })
+}
+
+fn spare_count(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"x-kubernetes-int-or-string": true, "minimum": 1, "pattern": "^auto$"})
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]

@@ -1,6 +1,6 @@
 use octavo_api::placement_policy::{
-    PlacementPolicySpec, PolicyConstraints, PolicyStep, PolicyTerm, PolicyTolerance, SpareNodes,
-    UNITS, Weight,
+    PlacementPolicySpec, PolicyConstraints, PolicyStep, PolicyTerm, PolicyTolerance, SpareCount,
+    SpareNodes, UNITS, Weight,
 };
 use octavo_engine::CostTerm;
 use octavo_kube_io::objects::{Meta, ObjectName};
@@ -170,7 +170,12 @@ fn engine_understands_every_field_of_the_crd() {
             max_watts: Some(500_000),
             max_cents_per_hour: Some(9),
             max_pods_disturbed: Some(4),
-            spares: vec![SpareNodes { level: Some("rack".to_owned()), nodes: 1 }],
+            spares: vec![SpareNodes {
+                level: Some("rack".to_owned()),
+                nodes: SpareCount::Auto("auto".to_owned()),
+                refill_seconds: Some(3600),
+                lend_below_priority: Some(0),
+            }],
         }),
         below_minimum_seconds: Some(60),
         preemption: Some(true),

@@ -35,6 +35,11 @@ impl Reservations {
         self.nominations.get(key)
     }
 
+    /// Whether a gang restarts after a fault of a member.
+    pub(super) fn is_restarting(&self, group: &GroupName) -> bool {
+        self.restarts.contains_key(group)
+    }
+
     /// Whether an entry has a nomination.
     pub(super) fn is_nominated(&self, key: &QueueKey) -> bool {
         self.nominations.contains_key(key)

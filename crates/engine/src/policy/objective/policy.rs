@@ -28,7 +28,9 @@ use serde::{Deserialize, Serialize};
 pub(super) use cluster_check::domain_words;
 pub use decimal::{DecimalError, WrittenDecimal};
 pub use error::PolicyError;
-pub use spec::{Constraints, PolicySpec, Spares, StepSpec, TermSpec, ToleranceSpec};
+pub use spec::{
+    AutoWord, Constraints, PolicySpec, SpareCount, Spares, StepSpec, TermSpec, ToleranceSpec,
+};
 
 use super::{CostTerm, CostVector};
 
@@ -139,7 +141,8 @@ impl PlacementPolicy {
     /// and misses no preference; after the risk of its GPUs, if [`Self::avoids_risk`].
     pub fn is_packing_alone(&self) -> bool {
         use CostTerm::{Hops, PodsDisturbed};
-        let is_zero = |step: &&Step| is_zero_for_a_pod(step) || **step == Step::exact(CostTerm::GpuRisk);
+        let is_zero =
+            |step: &&Step| is_zero_for_a_pod(step) || **step == Step::exact(CostTerm::GpuRisk);
         // Preferences after the price matter, because prices may be equal.
         let mut steps = self
             .steps()
@@ -159,6 +162,14 @@ impl PlacementPolicy {
     /// Whether it limits what the whole cluster uses or keeps free.
     pub fn has_limits(&self) -> bool {
         !Constraints { max_pods_disturbed: None, ..self.constraints().clone() }.is_empty()
+    }
+
+    /// The policy without spare nodes: for the repairs that these are kept for.
+    #[must_use]
+    pub fn without_spares(&self) -> Self {
+        let mut policy = self.clone();
+        policy.spec.constraints.spares.clear();
+        policy
     }
 
     /// Compares two costs; [`Ordering::Less`] means `a` is better. Costs are totally ordered except

@@ -15,6 +15,7 @@ use crate::devices::AskedClaim;
 use crate::groups::{GroupName, GroupSpec};
 use crate::state::Scheduler;
 use crate::state::cache::Cache;
+use crate::state::cache::pod::{PlaceState, PodRecord};
 use crate::state::cycle::decide::{Attempt, MAX_ATTEMPTS, Room};
 use crate::state::cycle::gang_request::{
     GangRequest, IncompleteSegment, Restrictions, RuledOutNodes, rule_out,
@@ -128,7 +129,12 @@ impl Scheduler {
         }
         let policy =
             self.cache.policies().find(spec.policy.as_deref()).map_err(PendingReason::NoPolicy)?;
-        let policy = Arc::clone(policy);
+        let has_spares = !policy.constraints().spares.is_empty();
+        let policy = if has_spares && self.is_repair(group, &spec) {
+            Arc::new(policy.without_spares())
+        } else {
+            Arc::clone(policy)
+        };
         let places = self.take_member_places(group);
         let successors = self.cache.successors(group, &places);
         let outcome = self
@@ -136,6 +142,16 @@ impl Scheduler {
             .and_then(|assumed| self.schedule_beside(group, key, attempt, spec, policy, assumed));
         self.restore_member_places(places, &successors, outcome.as_ref().ok().copied());
         outcome.map(|_| ())
+    }
+
+    /// Whether a gang that has run lacks members: spare nodes are kept for those.
+    fn is_repair(&self, group: &GroupName, spec: &GroupSpec) -> bool {
+        let records = self.cache.members(group).filter_map(|uid| self.cache.pod(uid));
+        let is_bound = |record: &&PodRecord| {
+            record.place.as_ref().is_some_and(|place| place.state == PlaceState::Bound)
+        };
+        let bound = u32::try_from(records.filter(is_bound).count()).unwrap_or(u32::MAX);
+        self.reservations.is_restarting(group) || (bound > 0 && bound < spec.min)
     }
 
     /// Finds places for the members that have none, beside those that are assumed already. Returns

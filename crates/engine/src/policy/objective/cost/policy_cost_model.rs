@@ -3,20 +3,21 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Change, cents, expected_loss, gpu_risk, is_spare, preferences_missed, spare_nodes};
+use super::spare_nodes::{self, SpareNodes};
+use super::{Change, cents, expected_loss, gpu_risk, preferences_missed};
 use crate::World;
 use crate::cluster::Cluster;
 use crate::cluster::states::NodeState;
 use crate::fragmentation::{NodeResidual, TypicalPods};
 use crate::gang::Gang;
 use crate::node::{NodeId, NodeSet};
-use crate::placement::Placement;
 use crate::objective::fairness::FairShares;
-use crate::objective::policy::{PlacementPolicy, PolicyError, domain_words};
+use crate::objective::policy::{PlacementPolicy, PolicyError};
 use crate::objective::{CostModel, CostTerm, CostVector, energy};
+use crate::placement::Placement;
 use crate::plan::{DisruptionSet, Move, Placed, Reason};
 use crate::resources::Resources;
-use crate::topology::{DomainId, LevelId, ring_hops};
+use crate::topology::ring_hops;
 use crate::workload::{MemberId, Profile, Workload, WorkloadId};
 
 /// Cost model of a policy for a world as it is now. It is valid for one decision, or for several
@@ -29,10 +30,7 @@ pub struct PolicyCostModel<'a> {
     /// Power and spend of the whole cluster; 0 where the policy does not limit them.
     watts: i64,
     cents: i64,
-    /// Spare nodes wanted in each domain of a level.
-    spares: Vec<(LevelId, i64)>,
-    /// By domain: the spare nodes that there are; empty if none are wanted.
-    spare_nodes: BTreeMap<DomainId, i64>,
+    spares: SpareNodes<'a>,
 }
 
 impl<'a> PolicyCostModel<'a> {
@@ -44,21 +42,8 @@ impl<'a> PolicyCostModel<'a> {
         typical: &'a TypicalPods,
         shares: &'a FairShares,
     ) -> Result<Self, PolicyError> {
-        let constraints = policy.constraints();
-        let spares = constraints.spares.iter().enumerate().map(|(number, spares)| {
-            let field = format!("constraints.spares[{number}]");
-            Ok((spares.resolve(world, &field)?, spares.nodes))
-        });
-        let spares = spares.collect::<Result<Vec<_>, _>>()?;
-        let mut model = Self {
-            policy,
-            typical,
-            shares,
-            watts: 0,
-            cents: 0,
-            spares,
-            spare_nodes: BTreeMap::new(),
-        };
+        let spares = SpareNodes::of(world, policy)?;
+        let mut model = Self { policy, typical, shares, watts: 0, cents: 0, spares };
         if policy.has_limits() {
             model.measure(world);
         }
@@ -67,16 +52,11 @@ impl<'a> PolicyCostModel<'a> {
 
     /// Sums what the policy limits over the whole cluster.
     fn measure(&mut self, world: &World) {
-        let World { cluster, topology, .. } = world;
+        let cluster = &world.cluster;
         for (_, state, nodes) in cluster.states().iter() {
             let count = i64::try_from(nodes.len()).unwrap_or(i64::MAX);
             self.watts += energy::watts(cluster, state) * count;
             self.cents += cents(cluster, state) * count;
-            for node in nodes.iter().filter(|_| is_spare(cluster, state)) {
-                for domain in topology.ancestors(topology.leaf_domain(*node)) {
-                    *self.spare_nodes.entry(domain).or_default() += 1;
-                }
-            }
         }
     }
 
@@ -113,34 +93,6 @@ impl<'a> PolicyCostModel<'a> {
                 && found > most
             {
                 return Err(Reason::Constraint { unit: name, most, found });
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether enough spare nodes remain after these changes; each entry is a node and the change
-    /// in spare nodes.
-    fn check_spares(
-        &self,
-        world: &World,
-        changes: impl Iterator<Item = (NodeId, i64)>,
-    ) -> Result<(), Reason> {
-        let mut by_domain: BTreeMap<DomainId, i64> = BTreeMap::new();
-        for (node, more) in changes {
-            for id in world.topology.ancestors(world.topology.leaf_domain(node)) {
-                *by_domain.entry(id).or_default() += more;
-            }
-        }
-        for (id, more) in by_domain {
-            let level = world.topology.domain(id).level;
-            let wanted = self.spares.iter().find(|(own, _)| *own == level);
-            let found = self.spare_nodes.get(&id).copied().unwrap_or(0) + more;
-            if let Some((_, least)) = wanted
-                && more < 0
-                && found < *least
-            {
-                let domain = domain_words(&world.topology, id);
-                return Err(Reason::Spares { domain, least: *least, found });
             }
         }
         Ok(())
@@ -217,10 +169,17 @@ impl CostModel for PolicyCostModel<'_> {
         }
         let cluster = &world.cluster;
         let change = change(world, gang, placed, disruptions);
-        let gone = change.states(cluster).map(|(node, before, after)| {
-            (node, i64::from(is_spare(cluster, &after)) - i64::from(is_spare(cluster, before)))
-        });
-        self.check_spares(world, gone.filter(|(_, more)| *more != 0))
+        let taken: NodeSet = placed
+            .iter()
+            .map(|placed| &placed.placement)
+            .chain(disruptions.moves.iter().map(|step| &step.to))
+            .filter(|placement| !placement.gpus.is_empty())
+            .map(|placement| placement.node)
+            .collect();
+        let states = change.states(cluster);
+        let changed =
+            states.map(|(node, before, after)| (node, before, after, taken.contains(&node)));
+        self.spares.check(world, &gang.profile, &changed.collect::<Vec<_>>())
     }
 }
 

@@ -90,7 +90,32 @@ pub struct Spares {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<String>,
     /// How many.
-    pub nodes: i64,
+    pub nodes: SpareCount,
+    /// Seconds until a failed node is replaced, for [`SpareCount::Auto`]; absent: a day.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refill_seconds: Option<u64>,
+    /// Preemptible workloads of a lower priority may use the nodes meanwhile; absent: none may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lend_below_priority: Option<i32>,
+}
+
+/// A number of spare nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum SpareCount {
+    /// This many.
+    Nodes(i64),
+    /// As many as are expected to fail before they are replaced, with a probability of 99%
+    /// ([`octavo_health::spares`]).
+    Auto(AutoWord),
+}
+
+/// The word `auto`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AutoWord {
+    /// Computed.
+    #[serde(rename = "auto")]
+    Auto,
 }
 
 impl Constraints {
@@ -223,10 +248,10 @@ fn check_constraints(constraints: &Constraints) -> Result<(), PolicyError> {
     let mut seen = BTreeMap::new();
     for (number, spares) in constraints.spares.iter().enumerate() {
         let field = format!("constraints.spares[{number}]");
-        if spares.nodes < 1 {
+        if let SpareCount::Nodes(found @ ..1) = spares.nodes {
             let (field, hint) =
                 (format!("{field}.nodes"), "leave the entry out for no spare nodes");
-            return Err(PolicyError::TooLow { field, found: spares.nodes, least: 1, hint });
+            return Err(PolicyError::TooLow { field, found, least: 1, hint });
         }
         let level = spares.level.as_deref().unwrap_or("cluster");
         if let Some(first) = seen.insert(level, field.clone()) {
