@@ -225,3 +225,60 @@ async fn a_job_starts_again(testbed: &Testbed, before: &BTreeMap<usize, Place>) 
     }
     crate::scheduler::allocated_devices(testbed).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watched_gpu_is_given_last() {
+    let testbed = Testbed::up_with(|state| UpOptions {
+        nodes: Some("dgx-h100=1".parse().unwrap()),
+        owners: Some(Owners::All(Owner::Octavo)),
+        scheduler: Some(true),
+        // The command line finds the scheduler by its lease.
+        scheduler_config: Some(json!({"leaderElection": {"enabled": true}})),
+        ..UpOptions::new(state, OCTAVO)
+    })
+    .await;
+    let node = node_name(0);
+    testbed.octavo_ok(&[
+        "lab",
+        "gpu",
+        &node,
+        "0",
+        "fail",
+        "--xid",
+        "94",
+        "--recovery-action",
+        "none",
+    ]);
+    let healths: Api<NodeHealth> = Api::all(testbed.client.clone());
+    eventually("the GPU is watched", || async {
+        let devices = healths.get(&node).await.ok()?.status?.devices;
+        devices.iter().any(|device| device.name == "gpu-0" && device.state == "Watch").then_some(())
+    })
+    .await;
+    let snapshot = testbed.lab.state_dir().join("pki/risks.json");
+    eventually("the scheduler knows it", || async {
+        // It fails until a scheduler leads.
+        testbed.octavo(&["snapshot", "-o", &snapshot.display().to_string()]);
+        let text = std::fs::read(&snapshot).ok()?;
+        let snapshot: Value = serde_json::from_slice(&text).unwrap();
+        let nodes = snapshot["nodes"].as_array().or(snapshot["cluster"]["nodes"].as_array())?;
+        nodes.iter().any(|node| node["risks"]["0"] == "high").then_some(())
+    })
+    .await;
+    let names: Vec<String> = (0..8).map(|number| format!("pod-{number}")).collect();
+    for name in &names {
+        testbed.create::<Pod>(with_gpus(name, 1)).await;
+        testbed.wait_until_bound(name).await;
+    }
+    let last = testbed.pods().get("pod-7").await.unwrap().uid().unwrap();
+    let claims = testbed.claims().list(&ListParams::default()).await.unwrap().items;
+    let claims = claims.into_iter().map(|claim| serde_json::to_value(claim).unwrap());
+    let of_last =
+        claims.into_iter().find(|claim| claim["status"]["reservedFor"][0]["uid"] == *last);
+    let device = &of_last.unwrap()["status"]["allocation"]["devices"]["results"][0]["device"];
+    assert_eq!(device, "gpu-0");
+    // The exit code is 3 while the pod starts.
+    testbed.wait_until_running("pod-7").await;
+    let text = testbed.octavo_ok(&["explain", "pod", "pod-7"]);
+    assert!(text.contains("more than usual expected in a million hours"), "{text}");
+}
