@@ -1,5 +1,8 @@
 //! The GPUs of one node: signals come in, states come out.
 
+mod device_tests;
+mod remedies;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use octavo_gpu::{DriverError, Gpu, GpuHealth, GpuTelemetry};
@@ -7,8 +10,8 @@ use octavo_health::decide::{Decisions, Facts};
 use octavo_health::policy::Mode;
 use octavo_health::reason::Reason;
 use octavo_health::remedy::Remedy;
-use octavo_health::signal::{Attempt, LinkSeverity, Observation, Outcome, Report, Signal};
-use octavo_health::state::{State, Track};
+use octavo_health::signal::{Attempt, LinkSeverity, Observation, Report, Signal};
+use octavo_health::state::State;
 use octavo_health::unit::{DeviceId, Topology, Unit};
 
 use super::orders::Orders;
@@ -125,27 +128,9 @@ impl NodeHealth {
         self.links_count_from = now.saturating_add(LINK_TRAINING);
     }
 
-    /// A remedy that did not begin: the driver could not be closed. It is tried again.
-    pub(crate) fn postponed(&mut self, attempt: Attempt) {
-        self.begun.remove(&attempt);
-    }
-
     /// Whether remedies may begin, so that it must be known whether a GPU is used.
     pub(crate) fn acts(&self) -> bool {
         self.orders.policy.mode == Mode::Act
-    }
-
-    /// Ends the remedies that an earlier process or boot began. Whether they were applied is not known, so their tests decide: a remedy
-    /// is never repeated blindly.
-    fn end_interrupted(&mut self) {
-        for (id, device) in &self.record.domain.devices {
-            if let State::Resetting { .. } = device.track.state {
-                let (attempt, outcome) = (device.track.attempt, Outcome::Remedied);
-                let report = Report::Outcome { attempt, outcome };
-                let signal = Signal { at: device.track.since, unit: Unit::Device(*id), report };
-                self.signals.push(signal);
-            }
-        }
     }
 
     /// Sets the node's GPUs. What is known of others stays, unless they are well.
@@ -314,68 +299,6 @@ impl NodeHealth {
             if self.signals.is_empty() {
                 break;
             }
-        }
-    }
-
-    /// The devices whose permit is of their next attempt, of the remedy that they need, and not older than a remedy may take: an older one
-    /// has passed to another device.
-    fn permitted(&self, now: u64) -> BTreeSet<DeviceId> {
-        let is_permitted = |(uuid, known): &(&String, &Known)| {
-            let Some(permit) = self.orders.permits.get(*uuid) else { return false };
-            let device = self.record.domain.devices.get(&known.id);
-            let track = device.map(|device| device.track).unwrap_or_default();
-            track.attempt == permit.after
-                && now.saturating_sub(permit.since) < self.orders.policy.rules.limit
-                && track.state.needs().is_none_or(|needs| needs == permit.remedy)
-        };
-        self.record.gpus.iter().filter(is_permitted).map(|(_, known)| known.id).collect()
-    }
-
-    /// The next remedy that is to begin: its number, what it is, and the UUIDs of the GPUs that it reaches. `None` unless the record
-    /// says that it begins, so that a new agent does not begin it a second time.
-    pub(crate) fn next_remedy(&mut self) -> Option<(Attempt, Remedy, Vec<String>)> {
-        let applied = self
-            .decisions
-            .remedies
-            .iter()
-            // Another program applies those of a template. A new boot ends them, or their time limit.
-            .filter(|applied| !self.orders.policy.by_template.contains(&applied.remedy))
-            .find(|applied| !self.begun.contains(&applied.attempt))?;
-        let (attempt, remedy) = (applied.attempt, applied.remedy);
-        let reached = self.topology.devices(applied.unit);
-        let known = self.record.gpus.iter().filter(|(_, known)| reached.contains(&known.id));
-        let uuids = known.map(|(uuid, _)| uuid.clone()).collect();
-        if !self.store() {
-            return None;
-        }
-        self.begun.insert(attempt);
-        Some((attempt, remedy, uuids))
-    }
-
-    /// Takes what became of a remedy.
-    pub(crate) fn ended(&mut self, attempt: Attempt, outcome: Outcome, now: u64) {
-        let report = || Report::Outcome { attempt, outcome };
-        let ended =
-            self.record.domain.devices.iter().filter(|(_, device)| device.track.attempt == attempt);
-        let signals =
-            ended.map(|(id, _)| Signal { at: now, unit: Unit::Device(*id), report: report() });
-        self.signals.extend(signals);
-    }
-
-    /// Ends the tests: their results are what the driver said last.
-    fn test(&mut self, now: u64) {
-        for test in &self.decisions.tests {
-            let known = self.record.gpus.values().find(|known| known.id == test.device);
-            let has_passed = known.is_some_and(|known| known.seen.is_good());
-            let began = self.record.domain.devices.get(&test.device).map(|it| it.track.since);
-            let passed = now.saturating_sub(began.unwrap_or(now));
-            // Links may still be trained.
-            if !has_passed && passed < test.seconds {
-                continue;
-            }
-            let outcome = if has_passed { Outcome::Passed } else { Outcome::Failed };
-            let report = Report::Outcome { attempt: test.attempt, outcome };
-            self.signals.push(Signal { at: now, unit: Unit::Device(test.device), report });
         }
     }
 

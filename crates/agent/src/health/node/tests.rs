@@ -1,7 +1,6 @@
 use octavo_gpu::{NvLink, RecoveryAction};
 use octavo_health::decide::Wait;
-
-use octavo_health::signal::Word;
+use octavo_health::signal::{Outcome, Word};
 
 use super::super::orders::Permit;
 use super::*;
