@@ -42,6 +42,17 @@ pub enum ProbeResult {
     NotTried,
 }
 
+impl ProbeResult {
+    /// The exit code of a program with this result.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Holds => 0,
+            Self::Leaks | Self::Faulty => 1,
+            Self::NotTried => 3,
+        }
+    }
+}
+
 /// The report.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]

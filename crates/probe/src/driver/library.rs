@@ -1,6 +1,7 @@
 //! The open library and its functions.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::path::Path;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW, Symbol};
 
@@ -42,6 +43,13 @@ impl Cuda {
         // runs its initialisers.
         let library = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL) };
         library.map(|library| Self { library }).map_err(CudaError::NoLibrary)
+    }
+
+    /// Loads a further library of the driver for the rest of the process. The driver finds it by its name.
+    pub(crate) fn keep_loaded(library: &Path) -> Result<(), CudaError> {
+        // SAFETY: as above.
+        let library = unsafe { Library::open(Some(library), RTLD_NOW | RTLD_LOCAL) };
+        library.map(std::mem::forget).map_err(CudaError::NoLibrary)
     }
 
     /// A function of the library.

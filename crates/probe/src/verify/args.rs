@@ -1,5 +1,6 @@
 //! The command line of `octavo probe verify`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::args::OutputFormat;
@@ -22,6 +23,14 @@ pub struct VerifyArgs {
     /// Longest time of one kernel or copy. What takes longer hangs, and fails the test
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub deadline: u32,
+
+    /// Root of the driver's files, if the dynamic linker does not find them
+    #[arg(long, value_name = "FOLDER")]
+    pub driver_root: Option<PathBuf>,
+
+    /// The agent tests with it: the test ends with the agent, which judges the links of NVLink itself
+    #[arg(long, hide = true)]
+    pub of_agent: bool,
 
     /// Test in this process. The command starts itself with it
     #[arg(long, hide = true)]

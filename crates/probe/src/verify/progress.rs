@@ -27,6 +27,15 @@ pub(super) enum Line {
     Done,
 }
 
+/// How the process that tests has ended before its checks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// By itself, or by what the driver did to it.
+    Early(String),
+    /// Another process killed it.
+    Killed,
+}
+
 /// Writes lines, from any thread.
 pub(super) struct Progress<'a> {
     out: Mutex<&'a mut (dyn Write + Send)>,
@@ -122,13 +131,23 @@ impl Collected {
     }
 
     /// Notes that the process has ended, and how.
-    pub(super) fn ended(&mut self, how: &str) {
+    pub(super) fn ended(&mut self, how: &Ended) {
         if self.is_done {
             return;
         }
-        let message = format!("the process that tests has ended early: {how}");
+        let message = match how {
+            Ended::Early(how) => format!("the process that tests has ended early: {how}"),
+            Ended::Killed => {
+                "the process that tests was killed, as for lack of memory of the host".to_owned()
+            }
+        };
         for (gpu, check, _) in std::mem::take(&mut self.in_progress) {
-            self.end(gpu, Check::failed(check, message.clone(), None));
+            let message = message.clone();
+            let check = match how {
+                Ended::Early(_) => Check::failed(check, message, None),
+                Ended::Killed => Check::not_tried(check, message),
+            };
+            self.end(gpu, check);
         }
         self.message.get_or_insert(message);
     }
@@ -190,7 +209,7 @@ mod tests {
         let (mut collected, start) = two();
         collected.add(Line::End(1, Check::passed(CheckName::Facts, None)), start);
         collected.add(Line::Begin(0, CheckName::Compute), start);
-        collected.ended("signal 11");
+        collected.ended(&Ended::Early("signal 11".to_owned()));
         assert_eq!(collected.gpus[0].verdict, Verdict::Failed);
         assert!(collected.gpus[0].checks[0].message.as_deref().expect("why").contains("signal 11"));
         assert_eq!(collected.gpus[1].verdict, Verdict::NotTried);

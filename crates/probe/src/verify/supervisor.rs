@@ -1,14 +1,16 @@
 //! The process that watches: it starts the one that tests, and reports even if the driver never returns to that.
 
-use std::env;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Signal, set_parent_process_death_signal};
+
 use super::args::VerifyArgs;
-use super::progress::Collected;
+use super::progress::{Collected, Ended};
 
 /// Time beyond the deadline of the testing process, which reports a kernel that hangs itself.
 const MARGIN: Duration = Duration::from_secs(15);
@@ -19,6 +21,10 @@ const LOOK_PAUSE: Duration = Duration::from_millis(500);
 
 /// Starts this program again to test, and collects what it finds.
 pub(super) fn run(args: &VerifyArgs) -> Collected {
+    if args.of_agent {
+        // Without it the agent's end would leave a test of bounded time.
+        let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    }
     let mut collected = Collected::new(Instant::now());
     match start(args) {
         Ok(child) => watch(child, args.deadline() + MARGIN, &mut collected),
@@ -31,12 +37,17 @@ pub(super) fn run(args: &VerifyArgs) -> Collected {
 }
 
 fn start(args: &VerifyArgs) -> std::io::Result<Child> {
-    let mut command = Command::new(env::current_exe()?);
+    // An upgrade may have replaced its file meanwhile.
+    let mut command = Command::new("/proc/self/exe");
     command.args(["probe", "verify", "--worker"]);
     command.arg(format!("--seconds={}", args.seconds));
     command.arg(format!("--memory={}", args.memory));
     command.arg(format!("--deadline={}", args.deadline));
     command.args(args.gpus.iter().map(|gpu| format!("--gpus={gpu}")));
+    if let Some(root) = &args.driver_root {
+        command.arg("--driver-root").arg(root);
+    }
+    command.args(args.of_agent.then_some("--of-agent"));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()
 }
 
@@ -64,19 +75,28 @@ fn watch(mut child: Child, silence: Duration, collected: &mut Collected) {
             }
         }
     }
-    let how = end(&mut child, collected.is_done || has_ended);
+    let status = end(&mut child, collected.is_done || has_ended);
     if has_ended {
-        collected.ended(&how);
+        collected.ended(&ending(status));
+    }
+}
+
+/// How the process has ended by itself. One that another process killed, such as the kernel for lack of memory, says nothing of a GPU.
+fn ending(status: Option<ExitStatus>) -> Ended {
+    match status {
+        Some(status) if status.signal() == Some(Signal::KILL.as_raw()) => Ended::Killed,
+        Some(status) => Ended::Early(status.to_string()),
+        None => Ended::Early("it does not end".to_owned()),
     }
 }
 
 /// Ends the process, with time for its own end if it has one. A process that hangs in the kernel stays. Returns how it ended.
-fn end(child: &mut Child, ends_itself: bool) -> String {
+fn end(child: &mut Child, ends_itself: bool) -> Option<ExitStatus> {
     let began = Instant::now();
     let mut is_killed = false;
     while began.elapsed() < 2 * END_TIME {
         if let Ok(Some(status)) = child.try_wait() {
-            return status.to_string();
+            return Some(status);
         }
         if !is_killed && (!ends_itself || began.elapsed() > END_TIME) {
             // It has ended meanwhile, or stays.
@@ -88,7 +108,7 @@ fn end(child: &mut Child, ends_itself: bool) -> String {
         }
         thread::sleep(Duration::from_millis(10));
     }
-    "it does not end".to_owned()
+    None
 }
 
 #[cfg(test)]
@@ -121,6 +141,15 @@ mod tests {
         assert_eq!(collected.gpus[0].verdict, Verdict::Failed);
         let message = collected.gpus[0].checks[0].message.as_deref().expect("why");
         assert!(message.contains("signal: 11"), "{message}");
+    }
+
+    #[test]
+    fn a_process_that_is_killed_for_lack_of_memory_says_nothing_of_its_gpu() {
+        let mut collected = Collected::new(Instant::now());
+        watch(process(BEGUN, "kill -KILL $$"), Duration::from_mins(10), &mut collected);
+        assert_eq!(collected.gpus[0].verdict, Verdict::NotTried);
+        let message = collected.gpus[0].checks[0].message.as_deref().expect("why");
+        assert!(message.contains("killed"), "{message}");
     }
 
     #[test]

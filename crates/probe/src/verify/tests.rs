@@ -14,6 +14,8 @@ fn args(gpus: &[&str]) -> VerifyArgs {
         seconds: 1,
         memory: 1,
         deadline: 30,
+        driver_root: None,
+        of_agent: false,
         worker: true,
         output: OutputFormat::Json,
     }

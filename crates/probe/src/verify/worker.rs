@@ -2,13 +2,16 @@
 
 use std::cell::Cell;
 use std::io::{self, Write};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use octavo_gpu::nvml::{LIBRARY_NAME, find_cuda_library, find_library};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::args::VerifyArgs;
+use super::facts::Links;
 use super::gpu::{Stop, TestGpu};
 use super::progress::{Line, Progress};
 use super::report::{Check, CheckName, Numbers, TestedGpu, Verdict};
@@ -16,6 +19,10 @@ use super::{compute, facts, memory, peers};
 use crate::driver::Cuda;
 use crate::environment::{self, Gpu};
 
+/// The driver's library of CUDA.
+const CUDA_LIBRARY: &str = "libcuda.so.1";
+/// Libraries that it opens to compile kernels.
+const LIBRARIES_OF_CUDA: [&str; 2] = ["libnvidia-ptxjitcompiler.so.1", "libnvidia-nvvm.so.4"];
 /// Pause between two signs of life.
 const BEAT_PAUSE: Duration = Duration::from_secs(1);
 
@@ -24,11 +31,22 @@ pub(super) fn run(args: &VerifyArgs) {
     let mut out = io::stdout();
     // Without it the process would still end by its own deadlines.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
-    let tested =
-        Cuda::open("libcuda.so.1").map_err(Into::into).and_then(|cuda| test(&cuda, args, &mut out));
+    let tested = open(args.driver_root.as_deref()).and_then(|cuda| test(&cuda, args, &mut out));
     if let Err(error) = tested {
         Progress::new(&mut out).write(&Line::NotTried(format!("{error:#}")));
     }
+}
+
+/// Opens the driver: that of a root, or the one that the dynamic linker finds.
+fn open(driver_root: Option<&Path>) -> anyhow::Result<Cuda> {
+    let Some(root) = driver_root else { return Ok(Cuda::open(CUDA_LIBRARY)?) };
+    let library = find_cuda_library(root)?;
+    // The driver opens these by name. The linker knows no folder of a driver elsewhere, and a search path would have it take the
+    // C library there, too. What is loaded is found by its name. A driver that lacks one may do without.
+    for name in LIBRARIES_OF_CUDA {
+        let _ = Cuda::keep_loaded(&library.with_file_name(name));
+    }
+    Ok(Cuda::open(&library.to_string_lossy())?)
 }
 
 /// Tests the chosen GPUs. Fails if none can be tried.
@@ -44,7 +62,15 @@ pub(super) fn test(
     let gpus = choose(&seen, &args.gpus)?;
     let progress = Progress::new(out);
     progress.write(&Line::Gpus(gpus.clone()));
-    let plan = Plan { cuda, args, progress: &progress, is_alone: seen.len() == 1 };
+    let links = match (args.of_agent, seen.len()) {
+        (true, _) => Links::Unasked,
+        (false, 1) => Links::AllOrNone,
+        (false, _) => Links::All,
+    };
+    // One that cannot be found is named by the check of facts.
+    let nvml = args.driver_root.as_deref().and_then(|root| find_library(root).ok());
+    let nvml = nvml.unwrap_or_else(|| LIBRARY_NAME.into());
+    let plan = Plan { cuda, args, progress: &progress, nvml: &nvml, links };
     let usable: Vec<TestedGpu> = thread::scope(|scope| {
         let threads: Vec<_> =
             gpus.iter().map(|gpu| (gpu, scope.spawn(|| plan.test(gpu)))).collect();
@@ -96,8 +122,10 @@ struct Plan<'a> {
     cuda: &'a Cuda,
     args: &'a VerifyArgs,
     progress: &'a Progress<'a>,
-    /// Whether the process sees one GPU only.
-    is_alone: bool,
+    /// The driver's management library.
+    nvml: &'a Path,
+    /// Which links of NVLink are to be active.
+    links: Links,
 }
 
 impl Plan<'_> {
@@ -105,7 +133,7 @@ impl Plan<'_> {
     fn test(&self, gpu: &TestedGpu) -> bool {
         let number = gpu.gpu;
         self.begin(number, CheckName::Facts);
-        let facts = facts::check(&gpu.uuid, self.is_alone);
+        let facts = facts::check(self.nvml, &gpu.uuid, self.links);
         let is_well = facts.verdict != Verdict::Failed;
         self.end(number, facts);
         if !is_well {
@@ -151,7 +179,7 @@ impl Plan<'_> {
         };
         let goes_on = result.is_ok();
         // The load may have brought a fault to light that the driver has mended or noted.
-        let mut facts = facts::check(&tested.uuid, self.is_alone);
+        let mut facts = facts::check(self.nvml, &tested.uuid, self.links);
         if facts.verdict == Verdict::Failed {
             facts.message = facts.message.map(|message| format!("after the load: {message}"));
             self.end(number, facts);
