@@ -7,7 +7,7 @@
 //!                                                      record: a file that outlives agent and boot
 //! ```
 //!
-//! A fence ends with a test, not with time. Here the test is what the driver says of the GPU: `Seen::is_good`.
+//! A fence ends with a test, not with time: what the driver says of the GPU (`Seen::is_good`), then `octavo probe verify`.
 
 mod advice;
 mod node;
@@ -24,7 +24,7 @@ use octavo_health::decide::{Fence, Wait};
 use octavo_health::reason::Reason;
 use octavo_health::state::Effect;
 
-pub(crate) use node::NodeHealth;
+pub(crate) use node::{NodeHealth, TestResult, TestRun};
 pub(crate) use orders::{Chosen, Orders, Policies};
 pub(crate) use record::RecordFile;
 
@@ -39,6 +39,8 @@ pub struct GpuState {
     pub fence: Option<Fence>,
     /// Why it waits for a remedy or a test, if it does.
     pub wait: Option<Wait>,
+    /// What its test found, or why it could not be tried.
+    pub test: Option<String>,
     /// Since when, in seconds of Unix time.
     pub since: i64,
 }
@@ -60,7 +62,7 @@ impl GpuState {
 
     /// The state without what changes while it lasts.
     pub(crate) fn without_times(&self) -> Self {
-        Self { since: 0, wait: None, ..self.clone() }
+        Self { since: 0, wait: None, test: None, ..self.clone() }
     }
 
     /// The state in a sentence for people.
@@ -73,12 +75,11 @@ impl GpuState {
         }
         if let Some(fence) = &self.fence {
             parts.push(fence.reason.map_or_else(|| "it is on probation".to_owned(), reason));
+            parts.extend(self.test.clone());
             if let Some(needs) = fence.state.needs() {
                 parts.push(format!("it needs the remedy {}", needs.name()));
             }
-            if let Some(wait) = self.wait {
-                parts.push(waits_for(wait).to_owned());
-            }
+            parts.extend(self.wait.and_then(waits_for).map(str::to_owned));
         }
         parts.join("; ")
     }
@@ -96,8 +97,10 @@ fn reason(reason: Reason) -> String {
     }
 }
 
-fn waits_for(wait: Wait) -> &'static str {
-    match wait {
+/// Why something does not begin, unless the detail of the test says it.
+fn waits_for(wait: Wait) -> Option<&'static str> {
+    let why = match wait {
+        Wait::Test => return None,
         Wait::Observe => "the policy only observes",
         Wait::Person => "the policy leaves remedies to a person",
         Wait::Permit => "it waits for the controller's permit",
@@ -108,7 +111,8 @@ fn waits_for(wait: Wait) -> &'static str {
         Wait::Island => "it waits for a remedy or test of a GPU on the same NVLink",
         Wait::Budget => "as many remedies run as the policy allows",
         Wait::Clients => "it waits until no process uses it",
-    }
+    };
+    Some(why)
 }
 
 #[cfg(test)]

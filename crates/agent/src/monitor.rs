@@ -6,6 +6,7 @@
 //! driver that stops answering, for example after an upgrade, is closed and reopened.
 
 mod event_thread;
+mod gpu_tests;
 mod health;
 mod no_events;
 mod release;
@@ -24,7 +25,9 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use event_thread::{Subscriptions, Wakeup};
+use gpu_tests::RunningTest;
 use health::{LogReader, Telemetry, is_answer};
+pub(crate) use remedies::Rebooter;
 use requests::ClosedWork;
 pub(crate) use requests::{MonitorRequests, Waker};
 
@@ -65,6 +68,10 @@ pub(crate) struct HealthInputs {
     pub(crate) boot_id: String,
     /// The driver's root, with the programs that reset a GPU.
     pub(crate) driver_root: PathBuf,
+    /// The program that tests GPUs, as its command `probe verify`: this one.
+    pub(crate) test_program: PathBuf,
+    /// What reboots the node.
+    pub(crate) rebooter: Rebooter,
     /// The kernel's log; `None`: XIDs come from the driver's events alone.
     pub(crate) kernel_log: Option<PathBuf>,
 }
@@ -120,6 +127,9 @@ pub(crate) fn start(
         telemetry: Telemetry::default(),
         kernel_log: health.kernel_log.map(LogReader::new),
         driver_root: health.driver_root,
+        test_program: health.test_program,
+        rebooter: health.rebooter,
+        tests: Vec::new(),
         snapshot: Snapshot::default(),
         backoff: Backoff::new(MIN_POLL_DELAY, MAX_POLL_DELAY),
         mode_changes: 0,
@@ -142,6 +152,10 @@ struct Monitor {
     telemetry: Telemetry,
     kernel_log: Option<LogReader>,
     driver_root: PathBuf,
+    test_program: PathBuf,
+    rebooter: Rebooter,
+    /// Tests that run.
+    tests: Vec<RunningTest>,
     snapshot: Snapshot,
     backoff: Backoff,
     /// Changes of MIG mode through the driver before the last read.
@@ -154,6 +168,7 @@ impl Monitor {
         while let Some(driver) = self.open(open) {
             let work = self.follow(&*driver);
             if self.is_to_release() {
+                self.end_tests();
                 // No new calls and no new containers, while those that run come to their end.
                 self.begin_release();
             } else if let Some(work) = &work {
@@ -352,6 +367,7 @@ impl Monitor {
                 poll_at = Instant::now() + self.poll_delay(events.unmonitored());
             }
             self.publish();
+            self.begin_tests();
             if let Some(work) = self.next_remedy() {
                 return Ok(Some(work));
             }

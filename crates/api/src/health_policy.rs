@@ -14,7 +14,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 use kube::{CustomResource, KubeSchema};
-use octavo_health::policy::Mode;
+use octavo_health::policy::{Mode, Test};
 use octavo_health::remedy::{Ladder, Remedy};
 use octavo_health::risk::Model;
 use octavo_health::xid::XidClass;
@@ -71,9 +71,16 @@ pub struct HealthPolicySpec {
     #[serde(default = "default_remedies")]
     #[schemars(schema_with = "remedies")]
     pub remedies: Vec<Remedy>,
-    /// A template of objects by which another program applies remedies of nodes. Without it a person applies these.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub template: Option<TemplateSpec>,
+    /// Who reboots a node whose devices need it. `Person`: the remedy waits for a person. `Agent`: the agent of the node, once no device
+    /// of it has clients, and the controller permits it. All pods of the node end.
+    #[serde(default)]
+    #[schemars(schema_with = "reboot_by")]
+    pub reboot_by: RebootBy,
+    /// What a device must pass before it returns. `Probe`: the driver has nothing against it, and `octavo probe verify` finds no fault
+    /// of its memory, its computing and its copies to peers. `Driver`: the driver's word alone, as for devices in MIG mode.
+    #[serde(default)]
+    #[schemars(schema_with = "test")]
+    pub test: Test,
     /// Classes of XIDs that go before those of NVIDIA's catalogue, by the number of the XID.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "xid_classes")]
@@ -90,6 +97,16 @@ pub struct HealthPolicySpec {
     /// How the risk of a device is computed.
     #[serde(default)]
     pub risk: RiskSpec,
+}
+
+/// Who reboots a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RebootBy {
+    /// A person.
+    #[default]
+    Person,
+    /// The agent of the node.
+    Agent,
 }
 
 /// How much may be disturbed at once.
@@ -253,7 +270,8 @@ impl Default for HealthPolicySpec {
             mode: Mode::default(),
             evict: false,
             remedies: default_remedies(),
-            template: None,
+            reboot_by: RebootBy::default(),
+            test: Test::default(),
             xid_classes: BTreeMap::new(),
             budget: BudgetSpec::default(),
             breaker: BreakerSpec::default(),
@@ -313,6 +331,9 @@ pub const MODES: [&str; 3] = ["Observe", "Fence", "Act"];
 /// Names of the remedies of a ladder, mildest first.
 pub const LADDER: [&str; 5] = ["resetFunction", "resetBus", "reloadDriver", "reboot", "powerCycle"];
 
+/// Names of the tests of a device.
+pub const TESTS: [&str; 2] = ["Probe", "Driver"];
+
 /// Names of the classes of XIDs.
 pub const XID_CLASSES: [&str; 10] = [
     "notice",
@@ -333,6 +354,14 @@ fn default_remedies() -> Vec<Remedy> {
 
 fn mode(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "enum": MODES})
+}
+
+fn reboot_by(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "enum": ["Person", "Agent"]})
+}
+
+fn test(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "enum": TESTS})
 }
 
 fn remedies(_: &mut SchemaGenerator) -> Schema {

@@ -72,6 +72,8 @@ pub struct Facts<'a> {
     pub occupied: &'a BTreeSet<DeviceId>,
     /// Devices whose remedy may begin, as another decided that keeps the budget of all nodes; `None` if this domain keeps it.
     pub permitted: Option<&'a BTreeSet<DeviceId>>,
+    /// Devices whose test cannot be tried now; `None` if there are none.
+    pub untestable: Option<&'a BTreeSet<DeviceId>>,
 }
 
 impl Device {

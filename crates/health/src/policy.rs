@@ -23,6 +23,16 @@ pub enum Mode {
     Act,
 }
 
+/// What a device's test is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Test {
+    /// The driver's word, then a load on the device: memory, computing, copies to peers.
+    #[default]
+    Probe,
+    /// The driver's word alone: it reaches the device and advises nothing, rows and links are clear.
+    Driver,
+}
+
 /// A policy whose values were checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
@@ -36,8 +46,8 @@ pub struct Policy {
     pub rules: Rules,
     /// Remedies of the ladder that no program applies: a person is to.
     pub by_person: BTreeSet<Remedy>,
-    /// Remedies of the ladder that another program applies, as the controller asks it: the agent begins them and waits for their end.
-    pub by_template: BTreeSet<Remedy>,
+    /// What the test of a device is.
+    pub test: Test,
     /// Classes of XIDs that go before those of the catalogue.
     pub xid_classes: BTreeMap<u32, XidClass>,
     /// How much may be disturbed at once.

@@ -161,6 +161,8 @@ pub enum Outcome {
     Passed,
     /// The test failed.
     Failed,
+    /// The test could not be tried, so nothing is known. It is tried again.
+    NotTried,
 }
 
 /// What a report is about.

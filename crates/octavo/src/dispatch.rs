@@ -133,7 +133,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             logging::start(cli.log, LogProfile::Command);
             // Not locked: its threads may write.
             let result = octavo_probe::run(&args, &mut io::stdout())?;
-            return Ok(ExitStatus::from(result).into());
+            return Ok(ExitCode::from(result.exit_code()));
         }
         // Only the driver's library: no runtime, no TLS.
         Program::ProcessCheckpoint(args) => {

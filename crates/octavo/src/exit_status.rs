@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 
 use octavo_install::InstallStatus;
-use octavo_probe::ProbeResult;
 use octavo_sim::run::SimStatus;
 use octavo_validate::ValidateStatus;
 use octavo_view::{DoctorStatus, ExplainStatus, HealthStatus};
@@ -72,16 +71,6 @@ impl From<ValidateStatus> for ExitStatus {
             ValidateStatus::Ready => Self::Success,
             ValidateStatus::Failed => Self::CheckFailed,
             ValidateStatus::NotTried => Self::NotSatisfied,
-        }
-    }
-}
-
-impl From<ProbeResult> for ExitStatus {
-    fn from(result: ProbeResult) -> Self {
-        match result {
-            ProbeResult::Holds => Self::Success,
-            ProbeResult::Leaks | ProbeResult::Faulty => Self::CheckFailed,
-            ProbeResult::NotTried => Self::NotSatisfied,
         }
     }
 }

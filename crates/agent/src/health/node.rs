@@ -14,11 +14,13 @@ use octavo_health::signal::{Attempt, LinkSeverity, Observation, Report, Signal};
 use octavo_health::state::State;
 use octavo_health::unit::{DeviceId, Topology, Unit};
 
+pub(crate) use device_tests::{TestResult, TestRun};
+
 use super::orders::Orders;
 use super::place::{islands, place, switched};
 use super::record::{Known, Record, RecordFile};
-use super::seen::Seen;
 use super::{GpuState, Health};
+use device_tests::DeviceTests;
 
 /// Time within which an XID of a GPU that comes by two ways is one, in seconds.
 const SAME_XID: u64 = 10;
@@ -51,6 +53,14 @@ pub(crate) struct NodeHealth {
     pub(super) occupied: BTreeSet<DeviceId>,
     /// Remedies that this process began.
     begun: BTreeSet<Attempt>,
+    /// Tests on GPUs.
+    tests: DeviceTests,
+    /// Whether policy and orders were read. Before that, nothing begins that uses a GPU.
+    has_orders: bool,
+    /// Whether tests that an earlier process left may go on.
+    has_resumed: bool,
+    /// UUIDs of GPUs whose links may still be trained.
+    untrained: BTreeSet<String>,
     /// Whether the driver is gone or released, and since when.
     driver: Option<GpuState>,
 }
@@ -59,7 +69,8 @@ impl NodeHealth {
     /// The health that a record has, in a boot. Without a file nothing is remembered.
     pub(crate) fn open(mut file: Option<RecordFile>, boot_id: &str) -> Self {
         let mut record = file.as_mut().map_or_else(Record::default, RecordFile::read);
-        if record.boot_id != boot_id {
+        let is_new_boot = record.boot_id != boot_id;
+        if is_new_boot {
             // The node started again.
             record.gpus.values_mut().for_each(|known| known.seen.away());
             boot_id.clone_into(&mut record.boot_id);
@@ -78,9 +89,13 @@ impl NodeHealth {
             decisions: Decisions::default(),
             occupied: BTreeSet::new(),
             begun: BTreeSet::new(),
+            tests: DeviceTests::default(),
+            has_orders: false,
+            has_resumed: false,
+            untrained: BTreeSet::new(),
             driver: None,
         };
-        health.end_interrupted();
+        health.end_interrupted(is_new_boot);
         health
     }
 
@@ -103,7 +118,8 @@ impl NodeHealth {
         self.file = read.file;
         self.signals.clear();
         self.signals.extend(read.signals);
-        self.begun.clear();
+        self.begun = read.begun;
+        self.has_resumed = false;
         self.set_gpus(gpus);
         for (uuid, Known { id, seen, .. }) in observed.gpus {
             let Some(device) = observed.domain.devices.get(&id) else { continue };
@@ -118,9 +134,11 @@ impl NodeHealth {
         }
     }
 
-    /// Leaves the record to another agent.
+    /// Leaves the record to another agent. What was wanted is of no account any more.
     pub(crate) fn rest(&mut self) {
-        self.is_active = false;
+        (self.is_active, self.has_orders) = (false, false);
+        self.orders = Orders::default();
+        self.tests = DeviceTests::default();
     }
 
     /// The driver was opened: links need time until they are active.
@@ -128,9 +146,9 @@ impl NodeHealth {
         self.links_count_from = now.saturating_add(LINK_TRAINING);
     }
 
-    /// Whether remedies may begin, so that it must be known whether a GPU is used.
-    pub(crate) fn acts(&self) -> bool {
-        self.orders.policy.mode == Mode::Act
+    /// Whether remedies may begin, or tests that use a GPU, so that it must be known whether others use it.
+    pub(crate) fn needs_idle_gpus(&self) -> bool {
+        self.orders.policy.mode == Mode::Act || self.uses_gpus()
     }
 
     /// Sets the node's GPUs. What is known of others stays, unless they are well.
@@ -155,10 +173,7 @@ impl NodeHealth {
         let mut places = BTreeMap::new();
         for gpu in gpus {
             let next = known.values().map(|known| known.id.0 + 1).max().unwrap_or_default();
-            let id = known
-                .entry(gpu.uuid.clone())
-                .or_insert_with(|| Known { id: DeviceId(next), seen: Seen::default(), order: 0 })
-                .id;
+            let id = known.entry(gpu.uuid.clone()).or_insert_with(|| Known::new(DeviceId(next))).id;
             let island = islands.get(&gpu.index).copied().unwrap_or(gpu.index);
             places.insert(id, place(gpu, island));
         }
@@ -185,11 +200,15 @@ impl NodeHealth {
     /// Takes a GPU's telemetry.
     pub(crate) fn telemetry(&mut self, uuid: &str, telemetry: &GpuTelemetry, now: u64) {
         let mut telemetry = *telemetry;
+        self.untrained.remove(uuid);
         if self.in_mig_mode.contains(uuid) {
             telemetry.nvlink = None;
         } else if now < self.links_count_from {
             // Links are trained after the driver is loaded, or the GPU reset.
-            telemetry.nvlink = telemetry.nvlink.filter(|links| links.active == links.links);
+            let trained = telemetry.nvlink.filter(|links| links.active == links.links);
+            if trained != std::mem::replace(&mut telemetry.nvlink, trained) {
+                self.untrained.insert(uuid.to_owned());
+            }
         }
         let links = self.links_behind_switches();
         let Some(Known { id, seen, .. }) = self.record.gpus.get_mut(uuid) else { return };
@@ -272,30 +291,35 @@ impl NodeHealth {
                 self.signals.push(Signal { at: now, unit, report: Report::Word(*word) });
             }
         }
-        self.orders = orders;
+        (self.orders, self.has_orders) = (orders, true);
     }
 
     /// Decides upon what came since the last decision. `is_used` says whether processes use a GPU, and is asked where that matters.
     pub(crate) fn decide(&mut self, now: u64, is_used: impl Fn(&str) -> bool) {
-        // Claims without processes hinder a remedy. A test by what the driver says disturbs none.
-        let holds = |uuid: &String| self.acts() && self.orders.held.contains(uuid);
+        self.resume_tests(now);
+        // Claims without processes hinder what uses a GPU. A test by what the driver says disturbs none.
+        let holds = |uuid: &String| self.needs_idle_gpus() && self.orders.held.contains(uuid);
+        // The process on a GPU under test is the test.
+        let is_used = |uuid: &String, known: &Known| !self.is_under_test(known.id) && is_used(uuid);
         let concerned = self.concerned();
         let is_occupied = |(uuid, known): &(&String, &Known)| {
-            concerned.contains(&known.id) && (holds(uuid) || is_used(uuid))
+            concerned.contains(&known.id) && (holds(uuid) || is_used(uuid, known))
         };
         let occupied = self.record.gpus.iter().filter(is_occupied).map(|(_, known)| known.id);
         self.occupied = occupied.collect();
         for _ in 0..ROUNDS {
             let signals = std::mem::take(&mut self.signals);
             let permitted = self.permitted(now);
+            let untestable = self.untestable(now);
             let facts = Facts {
                 now,
                 topology: &self.topology,
                 occupied: &self.occupied,
                 permitted: Some(&permitted),
+                untestable: Some(&untestable),
             };
             self.decisions = self.record.domain.decide(&self.orders.policy, facts, &signals);
-            self.test(now);
+            self.end_tests(now);
             if self.signals.is_empty() {
                 break;
             }
@@ -315,7 +339,8 @@ impl NodeHealth {
             let since = device.map_or(0, |device| seconds(device.track.since));
             let since = driver.as_ref().map_or(since, |driver| driver.since);
             let wait = self.decisions.waits.get(&known.id).copied();
-            let state = GpuState { fence, wait, since, ..driver.unwrap_or_default() };
+            let test = self.test_detail(uuid, known);
+            let state = GpuState { fence, wait, test, since, ..driver.unwrap_or_default() };
             Some((uuid.clone(), state))
         };
         self.record.gpus.iter().filter_map(state).collect()
@@ -337,7 +362,9 @@ impl NodeHealth {
         let waits = |device: DeviceId| {
             let known = self.record.domain.devices.get(&device);
             known.is_some_and(|known| match known.track.state {
-                State::Watch { reason } => reason == Reason::RemapPending && self.acts(),
+                State::Watch { reason } => {
+                    reason == Reason::RemapPending && self.orders.policy.mode == Mode::Act
+                }
                 State::Healthy | State::Probation | State::Retired { .. } => false,
                 _ => true,
             })

@@ -1,8 +1,9 @@
 //! The record of a node's GPUs. It outlives the agent, its upgrades and the node's boots: a fence must not be lost.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use octavo_health::decide::Domain;
 use octavo_health::unit::DeviceId;
@@ -14,9 +15,10 @@ use super::seen::Seen;
 /// The version of the file's form. Later ones are for later agents alone.
 const VERSION: u32 = 1;
 
-/// All that is remembered of a node's GPUs.
+/// All that is remembered of a node's GPUs. Fields of a later agent are left out here, but for those of the domain: without them a fence
+/// might be read as none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct Record {
     /// The boot in which it was written.
     pub(super) boot_id: String,
@@ -28,7 +30,7 @@ pub(super) struct Record {
 
 /// A GPU of the record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct Known {
     /// Its number in the domain.
     pub(super) id: DeviceId,
@@ -37,6 +39,16 @@ pub(super) struct Known {
     /// Number of the last order of a person that was carried out.
     #[serde(default)]
     pub(super) order: i64,
+    /// What its last test found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) found: Option<String>,
+}
+
+impl Known {
+    /// A GPU of which nothing is known.
+    pub(super) fn new(id: DeviceId) -> Self {
+        Self { id, seen: Seen::default(), order: 0, found: None }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -100,6 +112,11 @@ impl RecordFile {
             .map_err(|error| StorageError::of("encode", &self.path)(error.into()))?;
         if text != self.text {
             write_atomically(&self.path, text.as_bytes(), true)?;
+            // A remedy may reboot the node at once: the file must have its name by then.
+            let folder = self.path.parent().unwrap_or(Path::new("/"));
+            File::open(folder)
+                .and_then(|folder| folder.sync_all())
+                .map_err(StorageError::of("flush", folder))?;
             self.text = text;
         }
         Ok(())

@@ -184,9 +184,13 @@ impl Monitor {
                 // The task that asked may wait no more.
                 let _ = answer.send(());
             }
-            HealthMessage::Rest => self.health.rest(),
+            HealthMessage::Rest => {
+                self.end_tests();
+                self.health.rest();
+            }
             HealthMessage::Orders(orders) => self.health.set_orders(*orders, now()),
             HealthMessage::Remedied(attempt, outcome) => self.health.ended(attempt, outcome, now()),
+            HealthMessage::Tested(results) => self.health.tested(results),
             HealthMessage::Postponed(attempt) => self.health.postponed(attempt),
         }
     }
@@ -230,12 +234,12 @@ impl Monitor {
 
     /// Decides upon what was read.
     pub(super) fn decide(&mut self, driver: &dyn Driver) {
-        // A lost GPU has no processes that could go on. If the driver names none, no remedy begins; a test disturbs none.
-        let acts = self.health.acts();
+        // A lost GPU has no processes that could go on. Where the driver does not say, nothing begins that needs an idle GPU.
+        let is_unknown_used = self.health.needs_idle_gpus();
         let is_used = |uuid: &str| match driver.processes(uuid) {
             Ok(found) => !found.is_empty(),
             Err(DriverError::GpuLost { .. } | DriverError::NotFound { .. }) => false,
-            Err(_) => acts,
+            Err(_) => is_unknown_used,
         };
         self.health.decide(now(), is_used);
         self.snapshot.health = self.health.health();

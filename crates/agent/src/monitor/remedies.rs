@@ -1,5 +1,7 @@
 //! Remedies of GPUs, applied on the driver's thread while it has the driver closed: nothing may have a GPU open that is reset.
 
+mod reboot;
+
 use std::path::Path;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
@@ -7,6 +9,8 @@ use std::time::Duration;
 use octavo_gpu::programs::{self, ProgramError};
 use octavo_health::remedy::Remedy;
 use octavo_health::signal::{Attempt, Outcome};
+
+pub(crate) use reboot::{RebootError, Rebooter};
 
 use super::Monitor;
 use super::requests::{ClosedWork, HealthMessage, Message};
@@ -20,6 +24,9 @@ enum RemedyError {
     /// `nvidia-smi` is missing, hangs, or fails, as for a GPU that a process has open.
     #[error("{0}")]
     Program(#[from] ProgramError),
+    /// The node cannot be rebooted.
+    #[error("{0}; a person is to reboot the node")]
+    Reboot(#[from] RebootError),
     /// The agent has no means for it.
     #[error("the agent does not apply the remedy {}; a person is to", .0.name())]
     Unsupported(Remedy),
@@ -30,35 +37,51 @@ impl Monitor {
     pub(super) fn next_remedy(&mut self) -> Option<ClosedWork> {
         let (attempt, remedy, uuids) = self.health.next_remedy()?;
         let (root, node) = (self.driver_root.clone(), self.node.clone());
-        let end = Ending { sender: self.requests.sender.clone(), attempt, outcome: None };
+        let rebooter = self.rebooter.clone();
+        let (sender, end) = (self.requests.sender.clone(), End::Postponed);
+        let end = Ending { sender, attempt, end };
         let what = format!("the remedy {} of {}", remedy.name(), uuids.join(", "));
         let run = Box::new(move || {
             let mut end = end;
-            let applied = apply(&root, remedy, &uuids);
-            end.outcome = Some(match &applied {
-                Ok(()) => Outcome::Remedied,
-                Err(error) => {
-                    tracing::error!(node, remedy = remedy.name(), ?uuids, %error, "a remedy was not applied");
-                    Outcome::Refused
-                }
+            let applied = if remedy == Remedy::Reboot {
+                tracing::warn!(node, gpus = ?uuids, "the node is rebooted as a remedy of its GPUs");
+                rebooter.reboot().map(|()| End::WithBoot).map_err(RemedyError::from)
+            } else {
+                apply(&root, remedy, &uuids).map(|()| End::Now(Outcome::Remedied))
+            };
+            end.end = applied.unwrap_or_else(|error| {
+                tracing::error!(node, remedy = remedy.name(), ?uuids, %error, "a remedy was not applied");
+                End::Now(Outcome::Refused)
             });
         });
         Some(ClosedWork { what, run })
     }
 }
 
-/// The end of a remedy, which is a message. Work that is left out, since the driver cannot be closed, is postponed.
+/// When and how a remedy ends.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// It did not begin: work is left out if the driver cannot be closed.
+    Postponed,
+    /// It has ended.
+    Now(Outcome),
+    /// With the next boot, which the agent sees by its id.
+    WithBoot,
+}
+
+/// The end of a remedy, which is a message.
 struct Ending {
     sender: Sender<Message>,
     attempt: Attempt,
-    outcome: Option<Outcome>,
+    end: End,
 }
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        let message = match self.outcome {
-            Some(outcome) => HealthMessage::Remedied(self.attempt, outcome),
-            None => HealthMessage::Postponed(self.attempt),
+        let message = match self.end {
+            End::Now(outcome) => HealthMessage::Remedied(self.attempt, outcome),
+            End::Postponed => HealthMessage::Postponed(self.attempt),
+            End::WithBoot => return,
         };
         // The thread itself has the other end.
         let _ = self.sender.send(Message::Health(message));

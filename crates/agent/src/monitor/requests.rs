@@ -7,7 +7,7 @@ use octavo_gpu::{DriverError, GpuEvent};
 use octavo_health::signal::{Attempt, Outcome};
 use tokio::sync::{oneshot, watch};
 
-use crate::health::Orders;
+use crate::health::{Orders, TestResult};
 
 /// What wakes the thread.
 pub(crate) enum Message {
@@ -33,6 +33,8 @@ pub(crate) enum HealthMessage {
     Orders(Box<Orders>),
     /// What became of a remedy.
     Remedied(Attempt, Outcome),
+    /// What became of tests on GPUs, each with its number and the GPU's UUID.
+    Tested(Vec<(Attempt, String, TestResult)>),
     /// A remedy did not begin.
     Postponed(Attempt),
 }

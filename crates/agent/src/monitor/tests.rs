@@ -442,6 +442,9 @@ fn monitor() -> Monitor {
         telemetry: Telemetry::default(),
         kernel_log: None,
         driver_root: PathBuf::new(),
+        test_program: PathBuf::new(),
+        rebooter: Rebooter::default(),
+        tests: Vec::new(),
         snapshot: Snapshot::default(),
         backoff: Backoff::new(MIN_POLL_DELAY, MAX_POLL_DELAY),
     }

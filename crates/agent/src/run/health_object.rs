@@ -7,7 +7,7 @@
 //! status <---------------- devices of the snapshot <-------'
 //! ```
 //!
-//! The active agent alone does this. Without the custom resources nothing is wanted and nothing written.
+//! The active agent alone does this. Without the custom resources there are no orders, and nothing is written.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -97,6 +97,7 @@ impl HealthObject {
         let mut objects = pin!(watcher::watcher(objects.clone(), own).default_backoff());
         let mut relisted = Policies::default();
         let mut is_listed = (false, false);
+        let mut has_objects = true;
         let mut write_at: Option<Instant> = None;
         loop {
             let look_at = self.is_any_out().then(|| Instant::now() + HOLDERS_INTERVAL);
@@ -113,7 +114,10 @@ impl HealthObject {
                     }
                     Ok(Event::Apply(policy)) => self.policies.insert(&policy),
                     Ok(Event::Delete(policy)) => self.policies.remove(&policy.name_any()),
-                    Err(error) => tracing::debug!(%error, "policies of health cannot be read"),
+                    Err(error) => {
+                        is_listed.0 |= is_absent(&error);
+                        tracing::debug!(%error, "policies of health cannot be read");
+                    }
                 },
                 Some(event) = objects.next() => match event {
                     Ok(Event::InitApply(object) | Event::Apply(object)) => {
@@ -121,9 +125,13 @@ impl HealthObject {
                     }
                     // A fence stays, whatever becomes of the object.
                     Ok(Event::Delete(_)) => (self.object, self.written) = (None, None),
-                    Ok(Event::InitDone) => is_listed.1 = true,
+                    Ok(Event::InitDone) => (is_listed.1, has_objects) = (true, true),
                     Ok(Event::Init) => self.object = None,
-                    Err(error) => tracing::debug!(%error, "the node's health cannot be read"),
+                    Err(error) => {
+                        is_listed.1 |= is_absent(&error);
+                        has_objects &= !is_absent(&error);
+                        tracing::debug!(%error, "the node's health cannot be read");
+                    }
                 },
                 () = sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => {}
             }
@@ -133,7 +141,7 @@ impl HealthObject {
             }
             let chosen = self.send_orders();
             let is_due = write_at.is_none_or(|at| at <= Instant::now());
-            if !is_due {
+            if !is_due || !has_objects {
                 continue;
             }
             write_at = match self.write(&chosen).await {
@@ -179,12 +187,17 @@ impl HealthObject {
 
     /// Writes the status if it has changed. Returns whether it did. Makes the object first.
     async fn write(&mut self, chosen: &Chosen) -> Result<bool, kube::Error> {
-        let devices = Arc::clone(&self.snapshots.borrow().devices);
-        let is_read = self.snapshots.borrow().inventory.is_some();
+        let (devices, missing, is_read) = {
+            let snapshot = self.snapshots.borrow();
+            let devices = Arc::clone(&snapshot.devices);
+            let is_known = |uuid: &&String| devices.iter().any(|device| device.uuid == **uuid);
+            let missing = snapshot.health.keys().filter(|uuid| !is_known(uuid)).cloned();
+            (Arc::clone(&devices), missing.collect::<Vec<_>>(), snapshot.inventory.is_some())
+        };
         let Some(identity) = self.identity.borrow().clone().filter(|_| is_read) else {
             return Ok(false);
         };
-        let status = self.status(chosen, &devices);
+        let status = self.status(chosen, &devices, &missing);
         if self.object.is_some() && self.written.as_ref() == Some(&status) {
             return Ok(false);
         }
@@ -219,7 +232,13 @@ impl HealthObject {
         Ok(true)
     }
 
-    fn status(&self, chosen: &Chosen, devices: &[DeviceHealth]) -> NodeHealthStatus {
+    /// `missing`: UUIDs of GPUs out of service that the driver does not list any more.
+    fn status(
+        &self,
+        chosen: &Chosen,
+        devices: &[DeviceHealth],
+        missing: &[String],
+    ) -> NodeHealthStatus {
         let out: Vec<&str> = devices
             .iter()
             .filter(|device| !is_in_service(&device.state))
@@ -243,11 +262,14 @@ impl HealthObject {
                 observed_generation: None,
             }
         };
-        let healthy = if out.is_empty() {
+        let part =
+            |what: &str, names: String| (!names.is_empty()).then(|| format!("{what}: {names}"));
+        let parts = [part("out of service", out.join(", ")), part("lost", missing.join(", "))];
+        let parts: Vec<_> = parts.into_iter().flatten().collect();
+        let healthy = if parts.is_empty() {
             condition(CONDITION_HEALTHY, true, "AllInService", String::new())
         } else {
-            let message = format!("out of service: {}", out.join(", "));
-            condition(CONDITION_HEALTHY, false, "DevicesOutOfService", message)
+            condition(CONDITION_HEALTHY, false, "DevicesOutOfService", parts.join("; "))
         };
         let accepted = match (&chosen.refused, &chosen.in_force) {
             (Some(error), _) => {
@@ -274,12 +296,20 @@ impl HealthObject {
     }
 }
 
+/// Whether the API server has no such objects, or none for this agent: the chart may leave them out. Then there are no orders.
+fn is_absent(error: &watcher::Error) -> bool {
+    use watcher::Error::{InitialListFailed, WatchFailed, WatchStartFailed};
+    let (InitialListFailed(error) | WatchStartFailed(error) | WatchFailed(error)) = error else {
+        return false;
+    };
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 403 | 404))
+}
+
 /// Ends what was wanted, once the node passes to another agent.
 struct Quiet(Waker);
 
 impl Drop for Quiet {
     fn drop(&mut self) {
-        self.0.set_orders(Orders::default());
         self.0.rest();
     }
 }

@@ -4,6 +4,7 @@
 //! others work, and the readiness report names them.
 
 use std::fmt::Display;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use super::retry::retry_delays;
 use crate::claims::boot_id;
 use crate::config::{Mode, NodeConfig};
 use crate::health::RecordFile;
-use crate::monitor::{self, HealthInputs, MonitorRequests, Opener, Snapshot, Waker};
+use crate::monitor::{self, HealthInputs, MonitorRequests, Opener, Rebooter, Snapshot, Waker};
 use crate::node::DraDriver;
 
 /// Time without an answer after which a newcomer reports readiness as standby. Only then does a rolling update end the
@@ -58,6 +59,10 @@ impl NodeAgent {
         let (release, released) = watch::channel(None);
         let (requests, waker) = MonitorRequests::new(released);
         let proc_root = config.paths.proc_root.clone();
+        // A simulated node has other processes than its host.
+        let is_host = proc_root == Path::new("/proc");
+        let rebooter =
+            Rebooter { proc_root: is_host.then(|| proc_root.clone()), ..Rebooter::default() };
         let modules = Box::new(move || {
             // A file that cannot be read is named where a claim is refused.
             let devices = CharDevices::read(&proc_root).ok()?;
@@ -68,6 +73,9 @@ impl NodeAgent {
             record: Some(RecordFile::new(config.health_file())),
             boot_id: boot_id(&config.paths).unwrap_or_default(),
             driver_root: config.paths.driver_root_seen.clone(),
+            // Its file may be replaced while it runs.
+            test_program: "/proc/self/exe".into(),
+            rebooter,
             kernel_log: config.kernel_log.clone(),
         };
         let snapshots = monitor::start(&node, open, modules, requests, health, metrics, stop)

@@ -1,5 +1,7 @@
 //! A policy as written becomes one by which to decide.
 
+use std::collections::BTreeSet;
+
 use octavo_health::ONE;
 use octavo_health::budget::{BreakerRules, Budget};
 use octavo_health::policy::{Policy, RiskWatch};
@@ -9,7 +11,7 @@ use octavo_health::state::Rules;
 use octavo_health::xid;
 
 use super::{
-    BreakerSpec, BudgetSpec, HealthPolicySpec, PolicyError, RiskSpec, TemplateSpec, TimesSpec,
+    BreakerSpec, BudgetSpec, HealthPolicySpec, PolicyError, RebootBy, RiskSpec, TimesSpec,
 };
 
 impl HealthPolicySpec {
@@ -30,15 +32,26 @@ impl HealthPolicySpec {
             mode: self.mode,
             evict: self.evict,
             rules: self.times.check(ladder)?,
-            // The agent resets GPUs, and does nothing to the node.
-            by_person: by_person.filter(|remedy| !by_template.contains(remedy)).collect(),
-            by_template,
+            by_person: self.by_person(),
+            test: self.test,
             xid_classes: self.xid_classes.clone(),
             budget: self.budget.check()?,
             breaker: self.breaker.check()?,
             risk: self.risk.settings()?,
             watch: self.risk.watch()?,
         })
+    }
+}
+
+impl HealthPolicySpec {
+    /// The remedies that wait for a person. The agent resets GPUs, and reboots the node if it may. Nothing reloads a driver or switches
+    /// power.
+    fn by_person(&self) -> BTreeSet<Remedy> {
+        let mut remedies = BTreeSet::from([Remedy::ReloadDriver, Remedy::PowerCycle]);
+        if self.reboot_by == RebootBy::Person {
+            remedies.insert(Remedy::Reboot);
+        }
+        remedies
     }
 }
 

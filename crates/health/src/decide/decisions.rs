@@ -87,6 +87,8 @@ pub enum Wait {
     Budget,
     /// It, or a device that the remedy reaches, has clients.
     Clients,
+    /// Its test could not be tried of late, or cannot be.
+    Test,
 }
 
 impl Wait {
@@ -103,6 +105,7 @@ impl Wait {
             Self::Island => "IslandBusy",
             Self::Budget => "Budget",
             Self::Clients => "Clients",
+            Self::Test => "TestNotPossible",
         }
     }
 }

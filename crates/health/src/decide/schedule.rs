@@ -211,8 +211,11 @@ impl Domain {
             Some(Wait::NodeNotReady)
         } else if facts.topology.devices(Unit::Island(place.island)).iter().any(is_resetting) {
             Some(Wait::Island)
+        } else if facts.occupied.contains(&device) {
+            Some(Wait::Clients)
         } else {
-            facts.occupied.contains(&device).then_some(Wait::Clients)
+            let untestable = facts.untestable.is_some_and(|devices| devices.contains(&device));
+            untestable.then_some(Wait::Test)
         }
     }
 

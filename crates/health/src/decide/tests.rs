@@ -1,4 +1,5 @@
 mod properties;
+mod untestable;
 mod world;
 
 use super::*;
@@ -35,6 +36,7 @@ struct Bench {
     domain: Domain,
     occupied: BTreeSet<DeviceId>,
     permitted: Option<BTreeSet<DeviceId>>,
+    untestable: Option<BTreeSet<DeviceId>>,
     now: u64,
 }
 
@@ -46,6 +48,7 @@ impl Bench {
             domain: Domain::default(),
             occupied: BTreeSet::new(),
             permitted: None,
+            untestable: None,
             now: 1_000,
         }
     }
@@ -58,12 +61,10 @@ impl Bench {
         self.now += 1;
         let signal = |(unit, report)| Signal { at: self.now, unit, report };
         let signals: Vec<_> = reports.into_iter().map(signal).collect();
-        let Self { policy, topology, occupied, permitted, now, .. } = self;
-        self.domain.decide(
-            policy,
-            Facts { now: *now, topology, occupied, permitted: permitted.as_ref() },
-            &signals,
-        )
+        let Self { policy, topology, occupied, permitted, untestable, now, domain } = self;
+        let (permitted, untestable) = (permitted.as_ref(), untestable.as_ref());
+        let facts = Facts { now: *now, topology, occupied, permitted, untestable };
+        domain.decide(policy, facts, &signals)
     }
 
     fn xid(&mut self, device: u32, number: u32, job: u64) -> Decisions {

@@ -246,6 +246,9 @@ fn ended(track: &Track, rules: &Rules, outcome: Outcome, now: u64) -> Option<Tra
             Some(to(track, State::Fenced { reason: Reason::Operator, needs: Remedy::Test }, now))
         }
         (State::Verifying { .. }, Outcome::Passed) => Some(returned(track, now)),
+        (State::Verifying { reason, .. }, Outcome::NotTried) => {
+            Some(to(track, State::Fenced { reason, needs: Remedy::Test }, now))
+        }
         (State::Verifying { .. }, Outcome::Failed) => {
             let track = &at_fault(track, rules, now);
             Some(fenced(track, Reason::TestFailed, rules.ladder.after(track.tried), now))

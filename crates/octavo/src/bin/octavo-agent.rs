@@ -32,6 +32,14 @@ struct CheckpointCli {
     args: octavo_process_checkpoint::ProcessCheckpointArgs,
 }
 
+/// The program that the agent runs to test GPUs; the same as `octavo probe`.
+#[derive(Debug, Parser)]
+#[command(name = "octavo-agent probe")]
+struct ProbeCli {
+    #[command(flatten)]
+    args: octavo_probe::ProbeArgs,
+}
+
 fn main() -> ExitCode {
     let word = std::env::args_os().nth(1).unwrap_or_default();
     let ended = match word.to_str() {
@@ -40,6 +48,11 @@ fn main() -> ExitCode {
         Some("process-checkpoint") => {
             let CheckpointCli { args } = CheckpointCli::parse_from(std::env::args_os().skip(1));
             octavo_process_checkpoint::run(&args, &mut io::stdout(), &mut io::stderr())
+        }
+        Some("probe") => {
+            let ProbeCli { args } = ProbeCli::parse_from(std::env::args_os().skip(1));
+            let result = octavo_probe::run(&args, &mut io::stdout());
+            result.map(|result| ExitCode::from(result.exit_code()))
         }
         _ => {
             let cli = Cli::parse();

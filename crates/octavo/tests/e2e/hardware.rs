@@ -1,5 +1,8 @@
 //! Failing and recovering hardware: slices and health change only for the sick GPU.
 
+use kube::Api;
+use kube::api::PostParams;
+use octavo_api::HealthPolicy;
 use serde_json::json;
 
 use crate::testbed::{Testbed, eventually};
@@ -190,6 +193,11 @@ async fn a_driver_that_is_loaded_again_under_load_loses_no_claim() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pod_status_shows_a_sick_gpu() {
     let testbed = Testbed::up("gh200=1").await;
+    // The pod keeps the GPU, so nothing but the driver's word can be its test.
+    let policies: Api<HealthPolicy> = Api::all(testbed.client.clone());
+    let spec = json!({"nodeSelector": {"kubernetes.io/hostname": "gh200-0"}, "test": "Driver"});
+    let policy = HealthPolicy::new("driver", serde_json::from_value(spec).unwrap());
+    policies.create(&PostParams::default(), &policy).await.unwrap();
     testbed.pod_with_claim("patient", &json!([])).await;
     testbed.wait_until_running("patient").await;
     let health = |wanted: &'static str| {

@@ -245,7 +245,8 @@ async fn a_gpu_that_fails_is_reset_once_idle_and_returns_tested_and_a_person_goe
     assert!(fenced.message.is_some_and(|message| message.contains("XID 48")));
 
     let policies: Api<HealthPolicy> = Api::all(client.clone());
-    let spec = json!({"nodeSelector": {"kubernetes.io/hostname": NODE}, "mode": "Act"});
+    let spec = json!({"nodeSelector": {"kubernetes.io/hostname": NODE}, "mode": "Act",
+        "times": {"shortTestSeconds": 2}});
     policies.create(&PostParams::default(), &policy("act", &spec)).await.unwrap();
     let back = state(3, "Probation").await;
     assert_eq!((back.attempt, back.needs), (1, None), "one reset, with its test");

@@ -25,6 +25,7 @@ mod device_plugin;
 mod discover;
 mod feature_labels;
 mod gpu_sharing;
+mod gpu_tests;
 mod hardware;
 mod health;
 mod health_maintenance;

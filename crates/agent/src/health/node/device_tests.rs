@@ -1,25 +1,238 @@
-//! Tests of a node's GPUs.
+//! Tests of a node's GPUs: the driver's word, and what `octavo probe verify` finds on the idle GPU. No test is run here.
 
-use octavo_health::signal::{Outcome, Report, Signal};
-use octavo_health::unit::Unit;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::NodeHealth;
+use octavo_health::decide::{Running, Wait};
+use octavo_health::policy::{Mode, Test};
+use octavo_health::reason::Reason;
+use octavo_health::signal::{Attempt, Outcome, Report, Signal};
+use octavo_health::state::State;
+use octavo_health::unit::{DeviceId, Unit};
+
+use super::{LINK_TRAINING, NodeHealth};
+use crate::health::record::Known;
+
+/// Time after which a test that could not be tried is tried again, in seconds. It doubles each time.
+const RETRY: u64 = 30;
+/// Longest such time, in seconds.
+const LONGEST_RETRY: u64 = 600;
+
+/// What became of a test on a GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum TestResult {
+    /// It found nothing.
+    Passed,
+    /// It found this fault.
+    Failed(String),
+    /// It could not be tried, for this reason.
+    NotTried(String),
+}
+
+/// GPUs that are tested together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TestRun {
+    /// The number of each test, and the UUID of its GPU.
+    pub(crate) tests: Vec<(Attempt, String)>,
+    /// Length, in seconds.
+    pub(crate) seconds: u64,
+}
+
+/// Tests on GPUs, as far as this process knows them.
+#[derive(Debug, Default)]
+pub(super) struct DeviceTests {
+    /// Those that run, and those whose result is not judged yet.
+    current: BTreeMap<DeviceId, (Attempt, Option<TestResult>)>,
+    /// Those that could not be tried.
+    not_tried: BTreeMap<DeviceId, NotTried>,
+}
+
+/// A test that could not be tried.
+#[derive(Debug)]
+struct NotTried {
+    why: String,
+    /// When it is tried again, in seconds.
+    next: u64,
+    /// Time from the last try to the next, in seconds.
+    delay: u64,
+}
 
 impl NodeHealth {
-    /// Ends the tests: their results are what the driver said last.
-    pub(super) fn test(&mut self, now: u64) {
-        for test in &self.decisions.tests {
-            let known = self.record.gpus.values().find(|known| known.id == test.device);
-            let has_passed = known.is_some_and(|known| known.seen.is_good());
-            let began = self.record.domain.devices.get(&test.device).map(|it| it.track.since);
-            let passed = now.saturating_sub(began.unwrap_or(now));
-            // Links may still be trained.
-            if !has_passed && passed < test.seconds {
-                continue;
+    /// Whether tests use the GPU. Where a policy observes, and in an agent that does not have the node, the driver's word is the test.
+    pub(super) fn uses_gpus(&self) -> bool {
+        let policy = &self.orders.policy;
+        self.is_active && policy.mode != Mode::Observe && policy.test == Test::Probe
+    }
+
+    /// GPUs whose test cannot be tried now.
+    pub(super) fn untestable(&self, now: u64) -> BTreeSet<DeviceId> {
+        let is_untestable = |(uuid, known): &(&String, &Known)| {
+            let waits = self.tests.not_tried.get(&known.id).is_some_and(|test| now < test.next);
+            waits || !self.has_orders || self.in_mig_mode.contains(*uuid)
+        };
+        let gpus = self.record.gpus.iter().filter(|_| self.uses_gpus());
+        gpus.filter(is_untestable).map(|(_, known)| known.id).collect()
+    }
+
+    /// Lets tests begin again that an earlier process has left, with their time before them. Until orders are known none begins.
+    pub(super) fn resume_tests(&mut self, now: u64) {
+        if self.has_resumed {
+            return;
+        }
+        self.has_resumed = self.has_orders;
+        for device in self.record.domain.devices.values_mut() {
+            if let State::Verifying { .. } = device.track.state {
+                device.track.since = now;
             }
-            let outcome = if has_passed { Outcome::Passed } else { Outcome::Failed };
+        }
+    }
+
+    /// Ends the tests whose result is known.
+    pub(super) fn end_tests(&mut self, now: u64) {
+        let tests = std::mem::take(&mut self.decisions.tests);
+        self.tests.current.retain(|device, (attempt, _)| {
+            tests.iter().any(|test| (test.device, test.attempt) == (*device, *attempt))
+        });
+        for test in &tests {
+            let Some(result) = self.result(*test, now) else { continue };
+            self.tests.current.remove(&test.device);
+            let outcome = self.judge(test.device, result, now);
             let report = Report::Outcome { attempt: test.attempt, outcome };
             self.signals.push(Signal { at: now, unit: Unit::Device(test.device), report });
         }
+        self.decisions.tests = tests;
+    }
+
+    /// The result of a test; `None` as long as it runs, or is about to begin.
+    fn result(&self, test: Running, now: u64) -> Option<TestResult> {
+        let (uuid, known) = self.known(test.device)?;
+        let is_good = known.seen.is_good() && !self.untrained.contains(uuid);
+        let began = self.record.domain.devices.get(&test.device)?.track.since;
+        let passed = now.saturating_sub(began);
+        let word = |limit: u64| {
+            let found =
+                "the driver advises something, or rows, links or its answer are not in order";
+            (passed >= limit).then(|| TestResult::Failed(found.to_owned()))
+        };
+        let on_gpu = self.tests.current.get(&test.device).map(|(_, result)| result);
+        match on_gpu {
+            // A pod that tolerates the taint goes first.
+            Some(None) if self.orders.held.contains(uuid) => {
+                Some(TestResult::NotTried(String::new()))
+            }
+            Some(None) => None,
+            Some(Some(TestResult::Passed)) if !is_good => word(test.seconds + 2 * LINK_TRAINING),
+            Some(Some(result)) => Some(result.clone()),
+            // Links may still be trained.
+            None if !is_good => word(test.seconds.max(LINK_TRAINING)),
+            None if !self.uses_gpus() => Some(TestResult::Passed),
+            None if self.in_mig_mode.contains(uuid) || self.occupied.contains(&test.device) => {
+                Some(TestResult::NotTried(String::new()))
+            }
+            None => None,
+        }
+    }
+
+    /// Notes a result.
+    fn judge(&mut self, device: DeviceId, result: TestResult, now: u64) -> Outcome {
+        let found = match result {
+            TestResult::NotTried(why) => {
+                if !why.is_empty() {
+                    let last = self.tests.not_tried.get(&device);
+                    let delay = last.map_or(RETRY, |last| (last.delay * 2).min(LONGEST_RETRY));
+                    let test = NotTried { why, next: now + delay, delay };
+                    self.tests.not_tried.insert(device, test);
+                }
+                return Outcome::NotTried;
+            }
+            TestResult::Passed => None,
+            TestResult::Failed(found) => Some(found),
+        };
+        self.tests.not_tried.remove(&device);
+        let outcome = if found.is_none() { Outcome::Passed } else { Outcome::Failed };
+        if let Some(known) = self.record.gpus.values_mut().find(|known| known.id == device) {
+            known.found = found;
+        }
+        outcome
+    }
+
+    /// The tests that are to begin on their GPUs, as one run; `None` if there are none. They count as begun.
+    pub(crate) fn next_tests(&mut self) -> Option<TestRun> {
+        if !self.uses_gpus() || !self.has_orders {
+            return None;
+        }
+        let mut run = TestRun { tests: Vec::new(), seconds: 0 };
+        for test in self.decisions.tests.clone() {
+            let Some((uuid, known)) = self.known(test.device) else { continue };
+            let is_due = known.seen.is_good()
+                && !self.in_mig_mode.contains(uuid)
+                && !self.occupied.contains(&test.device)
+                && !self.tests.current.contains_key(&test.device);
+            if is_due {
+                run.tests.push((test.attempt, uuid.clone()));
+                run.seconds = run.seconds.max(test.seconds);
+                self.tests.current.insert(test.device, (test.attempt, None));
+            }
+        }
+        (!run.tests.is_empty()).then_some(run)
+    }
+
+    /// Whether a run is not wanted any more, as after a fault of one of its GPUs, or the word of a person.
+    pub(crate) fn is_void(&self, run: &TestRun) -> bool {
+        !run.tests.iter().all(|(attempt, uuid)| self.runs(*attempt, uuid))
+    }
+
+    /// A run was ended early. Those of its tests that are wanted begin again.
+    pub(crate) fn unbegun(&mut self, run: &TestRun) {
+        for (attempt, uuid) in &run.tests {
+            if self.runs(*attempt, uuid)
+                && let Some(known) = self.record.gpus.get(uuid)
+            {
+                self.tests.current.remove(&known.id);
+            }
+        }
+    }
+
+    /// Takes what became of tests on GPUs.
+    pub(crate) fn tested(&mut self, results: Vec<(Attempt, String, TestResult)>) {
+        for (attempt, uuid, result) in results {
+            if self.runs(attempt, &uuid)
+                && let Some(known) = self.record.gpus.get(&uuid)
+            {
+                self.tests.current.insert(known.id, (attempt, Some(result)));
+            }
+        }
+    }
+
+    /// Whether a process of this agent uses a GPU for its test.
+    pub(super) fn is_under_test(&self, device: DeviceId) -> bool {
+        matches!(self.tests.current.get(&device), Some((_, None)))
+    }
+
+    /// What a device's last test found, or why it cannot be tested, if that is why it is out of service.
+    pub(super) fn test_detail(&self, uuid: &str, known: &Known) -> Option<String> {
+        let fence = self.decisions.fences.get(&known.id)?;
+        if self.decisions.waits.get(&known.id) == Some(&Wait::Test) {
+            let why = if self.in_mig_mode.contains(uuid) {
+                "it is in MIG mode, in which no test reaches all of it: a person releases it, or the policy's test is Driver"
+            } else if !self.has_orders {
+                "the policy of the node is not known yet"
+            } else {
+                &self.tests.not_tried.get(&known.id)?.why
+            };
+            return Some(format!("the test could not be tried: {why}"));
+        }
+        let found = known.found.as_ref().filter(|_| fence.reason == Some(Reason::TestFailed))?;
+        Some(found.clone())
+    }
+
+    fn runs(&self, attempt: Attempt, uuid: &str) -> bool {
+        let known = self.record.gpus.get(uuid);
+        known.is_some_and(|known| {
+            self.tests.current.get(&known.id).is_some_and(|test| *test == (attempt, None))
+        })
+    }
+
+    fn known(&self, device: DeviceId) -> Option<(&String, &Known)> {
+        self.record.gpus.iter().find(|(_, known)| known.id == device)
     }
 }

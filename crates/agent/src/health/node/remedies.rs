@@ -12,13 +12,18 @@ use crate::health::record::Known;
 
 impl NodeHealth {
     /// Ends the remedies that an earlier process or boot began. Whether they were applied is not known, so their tests decide: a remedy
-    /// is never repeated blindly.
-    pub(super) fn end_interrupted(&mut self) {
+    /// is never repeated blindly. A reboot has ended once the node has another boot. Until then it runs, within its limit.
+    pub(super) fn end_interrupted(&mut self, is_new_boot: bool) {
         for (id, device) in &self.record.domain.devices {
-            if let State::Resetting { .. } = device.track.state {
+            if let State::Resetting { remedy, .. } = device.track.state {
+                if remedy == Remedy::Reboot && !is_new_boot {
+                    self.begun.insert(device.track.attempt);
+                    continue;
+                }
                 let (attempt, outcome) = (device.track.attempt, Outcome::Remedied);
                 let report = Report::Outcome { attempt, outcome };
-                let signal = Signal { at: device.track.since, unit: Unit::Device(*id), report };
+                // It counts as ended now: the time of its test runs from then.
+                let signal = Signal { at: u64::MAX, unit: Unit::Device(*id), report };
                 self.signals.push(signal);
             }
         }

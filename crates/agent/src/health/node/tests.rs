@@ -1,5 +1,9 @@
+mod rebooted;
+mod verified;
+
 use octavo_gpu::{NvLink, RecoveryAction};
 use octavo_health::decide::Wait;
+use octavo_health::policy::{Policy, Test};
 use octavo_health::signal::{Outcome, Word};
 
 use super::super::orders::Permit;
@@ -11,6 +15,7 @@ const BOOT: &str = "boot";
 fn node(file: Option<RecordFile>, boot: &str, gpus: u32) -> NodeHealth {
     let mut health = NodeHealth::open(file, boot);
     health.set_gpus(&testing::inventory(gpus).gpus);
+    health.set_orders(orders(Mode::Fence), 0);
     health
 }
 
@@ -182,6 +187,25 @@ fn a_record_that_cannot_be_read_is_kept_aside() {
 }
 
 #[test]
+fn fields_of_a_later_agent_hide_no_fence_and_those_of_the_domain_refuse_the_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("health.json");
+    let file = || Some(RecordFile::new(path.clone()));
+    let mut health = node(file(), BOOT, 1);
+    health.xid(&uuid(0), 48, LinkSeverity::Unknown, 1);
+    decide(&mut health, 1);
+    health.store();
+    let text = std::fs::read_to_string(&path).unwrap();
+    for (known, state) in [("\"order\":0", "Fenced"), ("\"isHeld\":false", "Healthy")] {
+        assert!(text.contains(known), "{text}");
+        std::fs::write(&path, text.replace(known, &format!("{known},\"later\":1"))).unwrap();
+        let mut again = node(file(), BOOT, 1);
+        decide(&mut again, 2);
+        assert_eq!(self::state(&again, 0), state);
+    }
+}
+
+#[test]
 fn a_gpu_that_was_taken_out_stays_known_unless_it_was_well() {
     let mut health = node(None, BOOT, 2);
     health.xid(&uuid(0), 48, LinkSeverity::Unknown, 1);
@@ -197,9 +221,10 @@ fn a_gpu_that_was_taken_out_stays_known_unless_it_was_well() {
     assert_eq!(ids.len(), health.record.gpus.len());
 }
 
+/// Orders by which the driver's word is the test.
 fn orders(mode: Mode) -> Orders {
     let by_person = [Remedy::Reboot].into();
-    let policy = octavo_health::policy::Policy { mode, by_person, ..Default::default() };
+    let policy = Policy { mode, by_person, test: Test::Driver, ..Policy::default() };
     Orders { policy, ..Orders::default() }
 }
 

@@ -84,6 +84,7 @@ fn report() -> impl Strategy<Value = Report> {
         1 => unasked(Outcome::Remedied),
         1 => unasked(Outcome::Refused),
         1 => unasked(Outcome::Failed),
+        1 => unasked(Outcome::NotTried),
     ]
 }
 
@@ -264,8 +265,8 @@ impl World {
     ) -> Result<(), String> {
         let signal = |(unit, report)| Signal { at: now, unit, report };
         let signals: Vec<Signal> = reports.into_iter().map(signal).collect();
-        let facts =
-            Facts { now, topology: &self.topology, occupied: &self.occupied, permitted: None };
+        let (topology, occupied) = (&self.topology, &self.occupied);
+        let facts = Facts { now, topology, occupied, permitted: None, untestable: None };
         let decisions = decider(&mut self.domain, &self.policy, facts, &signals);
         let before = std::mem::replace(&mut self.last, decisions);
         self.check_returns(&before, &signals)?;

@@ -155,6 +155,9 @@ impl Case<'_> {
             Some("Clients") => {
                 options.push(format!("End the processes that use it, on node {}.", self.node));
             }
+            Some("TestNotPossible") => options.push(
+                "Mend what hinders the test: it is tried again, at least every 10 minutes. Or test by hand and release it.".to_owned(),
+            ),
             Some("ObserveOnly") => {
                 options.push("Give the HealthPolicy of the node the mode Fence or Act.".to_owned());
             }

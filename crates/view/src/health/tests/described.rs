@@ -141,6 +141,8 @@ fn what_a_gpu_waits_for_decides_what_helps() {
     assert!(next.contains("stopped until 2026-01-05T12:20:00Z"), "{next}");
     let (_, options) = with("Suspect", "test", "ObserveOnly");
     assert!(options.contains("the mode Fence or Act"), "{options}");
+    let (next, options) = with("Fenced", "test", "TestNotPossible");
+    assert!(next.contains("could not be tried") && options.contains("tried again"), "{next}");
     let (next, _) = with("Suspect", "test", "");
     assert!(next.contains("It begins next."), "{next}");
     let (next, _) = with("Fenced", "test", "SomethingNew");

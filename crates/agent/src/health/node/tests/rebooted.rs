@@ -1,0 +1,72 @@
+//! Reboots by the agent.
+
+use super::*;
+
+/// A lost GPU whose reboot by the agent is permitted, and its record.
+fn rebooting(file: RecordFile) -> NodeHealth {
+    let mut health = node(Some(file), BOOT, 2);
+    health.set_orders(by_agent(), 1);
+    health.answer(&uuid(0), &Err(lost()), 1);
+    decide(&mut health, 1);
+    health
+}
+
+fn by_agent() -> Orders {
+    let mut wanted = orders(Mode::Act);
+    wanted.policy.by_person.clear();
+    wanted.permits.insert(uuid(0), permit(0, Remedy::Reboot));
+    wanted
+}
+
+#[test]
+fn a_reboot_ends_with_the_next_boot_and_all_gpus_are_tested() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = || RecordFile::new(folder.path().join("health.json"));
+    let mut health = rebooting(file());
+    let applied = (Attempt(1), Remedy::Reboot, vec![uuid(0), uuid(1)]);
+    assert_eq!(health.next_remedy(), Some(applied));
+    // Half an hour later. The node of another boot is there, and so is its GPU.
+    let now = 100_000;
+    let mut rebooted = node(Some(file()), "next", 2);
+    rebooted.set_orders(by_agent(), now);
+    for index in 0..2 {
+        rebooted.answer(&uuid(index), &Ok(well()), now);
+    }
+    decide(&mut rebooted, now);
+    assert_eq!((state(&rebooted, 0), state(&rebooted, 1)), ("Probation", "Probation"));
+    assert_eq!(rebooted.next_remedy(), None);
+}
+
+#[test]
+fn a_new_agent_in_the_same_boot_neither_repeats_the_reboot_nor_takes_it_for_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = || RecordFile::new(folder.path().join("health.json"));
+    let mut health = rebooting(file());
+    assert!(health.next_remedy().is_some());
+    let mut again = node(Some(file()), BOOT, 2);
+    again.set_orders(by_agent(), 2);
+    again.answer(&uuid(0), &Ok(well()), 2);
+    decide(&mut again, 2);
+    assert_eq!((state(&again, 0), again.next_remedy()), ("Resetting", None));
+    // The reboot does not come.
+    let limit = Policy::default().rules.limit;
+    decide(&mut again, 1 + limit);
+    assert_eq!(reason(&again, 0), Some(Reason::RemedyFailed(Remedy::Reboot)));
+    let shown = again.devices(&testing::inventory(2).gpus, 1 + limit).remove(0);
+    assert_eq!(shown.needs, Some(Remedy::PowerCycle));
+}
+
+#[test]
+fn an_agent_that_takes_the_node_over_does_not_repeat_the_reboot() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = || RecordFile::new(folder.path().join("health.json"));
+    let mut health = rebooting(file());
+    assert!(health.next_remedy().is_some());
+    let gpus = testing::inventory(2).gpus;
+    let mut newcomer = NodeHealth::observer(Some(file()), BOOT);
+    newcomer.set_gpus(&gpus);
+    newcomer.serve(&gpus);
+    newcomer.set_orders(by_agent(), 2);
+    decide(&mut newcomer, 2);
+    assert_eq!((state(&newcomer, 0), newcomer.next_remedy()), ("Resetting", None));
+}

@@ -1,0 +1,232 @@
+//! Tests that use GPUs.
+
+use super::*;
+
+/// Orders by which GPUs are tested by the probe.
+fn probed(mode: Mode) -> Orders {
+    let orders = orders(mode);
+    let policy = Policy { test: Test::Probe, ..orders.policy };
+    Orders { policy, ..orders }
+}
+
+/// A node with a GPU that may be at fault, and that the driver has nothing against any more.
+fn suspect(file: Option<RecordFile>) -> NodeHealth {
+    let mut health = node(file, BOOT, 2);
+    health.set_orders(probed(Mode::Fence), 1);
+    health.answer(&uuid(0), &Ok(advice(RecoveryAction::DrainP2p)), 1);
+    health.decide(1, |_| true);
+    health.answer(&uuid(0), &Ok(well()), 2);
+    health
+}
+
+fn results(run: &TestRun, result: &TestResult) -> Vec<(Attempt, String, TestResult)> {
+    run.tests.iter().map(|(attempt, uuid)| (*attempt, uuid.clone(), result.clone())).collect()
+}
+
+fn shown(health: &NodeHealth) -> (&'static str, Option<Wait>, String) {
+    let state = health.health().remove(&uuid(0)).unwrap();
+    (state.fence.unwrap().state.name(), state.wait, state.message())
+}
+
+#[test]
+fn a_gpu_returns_once_its_test_has_passed_and_the_driver_has_nothing_against_it() {
+    let mut health = suspect(None);
+    decide(&mut health, 2);
+    assert_eq!(state(&health, 0), "Verifying", "the driver's word is not enough");
+    let run = health.next_tests().unwrap();
+    assert_eq!((run.tests.as_slice(), run.seconds), (&[(Attempt(1), uuid(0))][..], 60));
+    assert_eq!(health.next_tests(), None, "one at a time");
+    // The test is a process on the GPU.
+    health.decide(63, |_| true);
+    assert!(!health.is_void(&run));
+    health.tested(results(&run, &TestResult::Passed));
+    decide(&mut health, 64);
+    assert_eq!(state(&health, 0), "Probation");
+    assert!(health.is_void(&run), "it has ended");
+}
+
+#[test]
+fn what_a_test_found_is_shown_and_outlives_the_agent() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = || Some(RecordFile::new(folder.path().join("health.json")));
+    let mut health = suspect(file());
+    decide(&mut health, 2);
+    let run = health.next_tests().unwrap();
+    let found = "memory: 7 words of memory are not as they were written";
+    health.tested(results(&run, &TestResult::Failed(found.to_owned())));
+    decide(&mut health, 64);
+    assert_eq!(reason(&health, 0), Some(Reason::TestFailed));
+    let message = shown(&health).2;
+    assert!(message.contains(found) && message.contains("reset-function"), "{message}");
+    health.store();
+    let mut again = node(file(), BOOT, 2);
+    decide(&mut again, 65);
+    assert!(shown(&again).2.contains(found), "{}", shown(&again).2);
+}
+
+#[test]
+fn a_test_that_could_not_be_tried_says_why_and_comes_again_ever_more_seldom() {
+    let mut health = suspect(None);
+    let mut now = 2;
+    for delay in [30, 60, 120] {
+        decide(&mut health, now);
+        let run = health.next_tests().unwrap();
+        health.tested(results(&run, &TestResult::NotTried("no driver".to_owned())));
+        decide(&mut health, now);
+        let (state, wait, message) = shown(&health);
+        assert_eq!((state, wait), ("Fenced", Some(Wait::Test)), "nothing is known of it");
+        assert!(message.contains("could not be tried: no driver"), "{message}");
+        decide(&mut health, now + delay - 1);
+        assert_eq!(health.next_tests(), None);
+        now += delay;
+    }
+    decide(&mut health, now);
+    let run = health.next_tests().unwrap();
+    health.tested(results(&run, &TestResult::Passed));
+    decide(&mut health, now + 60);
+    assert_eq!(state(&health, 0), "Probation");
+}
+
+#[test]
+fn a_gpu_in_mig_mode_is_not_passed_by_the_drivers_word() {
+    let mut health = suspect(None);
+    let mut gpus = testing::inventory(2).gpus;
+    gpus[0] = testing::mig::gpu(0, true);
+    gpus[0].uuid = uuid(0);
+    health.set_gpus(&gpus);
+    decide(&mut health, 2);
+    let (state, wait, message) = shown(&health);
+    assert_eq!((state, wait, health.next_tests()), ("Suspect", Some(Wait::Test), None));
+    assert!(message.contains("MIG mode") && message.contains("Driver"), "{message}");
+    let policy = Policy { test: Test::Driver, ..Policy::default() };
+    health.set_orders(Orders { policy, ..Orders::default() }, 3);
+    decide(&mut health, 3);
+    assert_eq!(self::state(&health, 0), "Probation");
+}
+
+#[test]
+fn a_test_waits_for_claims_and_for_orders_and_none_begins_where_a_policy_observes() {
+    let mut health = NodeHealth::open(None, BOOT);
+    health.set_gpus(&testing::inventory(1).gpus);
+    health.answer(&uuid(0), &Ok(advice(RecoveryAction::DrainP2p)), 1);
+    decide(&mut health, 1);
+    health.answer(&uuid(0), &Ok(well()), 2);
+    decide(&mut health, 1_000_000);
+    assert_eq!((state(&health, 0), health.next_tests()), ("Suspect", None), "no orders yet");
+    assert!(shown(&health).2.contains("not known yet"));
+    let held = Orders { held: [uuid(0)].into(), ..probed(Mode::Fence) };
+    health.set_orders(held, 1_000_001);
+    decide(&mut health, 1_000_001);
+    assert_eq!((health.next_tests(), shown(&health).1), (None, Some(Wait::Clients)));
+    health.set_orders(probed(Mode::Observe), 1_000_002);
+    decide(&mut health, 1_000_002);
+    assert_eq!((health.next_tests(), shown(&health).1), (None, Some(Wait::Observe)));
+    health.set_orders(probed(Mode::Fence), 1_000_003);
+    decide(&mut health, 1_000_003);
+    let run = health.next_tests().unwrap();
+    // A pod that tolerates the taint.
+    health.set_orders(Orders { held: [uuid(0)].into(), ..probed(Mode::Fence) }, 1_000_004);
+    decide(&mut health, 1_000_004);
+    assert!(health.is_void(&run));
+    assert_eq!((state(&health, 0), shown(&health).1), ("Fenced", Some(Wait::Clients)));
+}
+
+#[test]
+fn a_test_goes_on_after_the_agent_with_its_number_and_all_its_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = || Some(RecordFile::new(folder.path().join("health.json")));
+    let mut health = suspect(file());
+    decide(&mut health, 2);
+    let run = health.next_tests().unwrap();
+    health.store();
+    // The agent is away for longer than a test may take.
+    let mut again = NodeHealth::open(file(), BOOT);
+    again.set_gpus(&testing::inventory(2).gpus);
+    decide(&mut again, 1_000_000);
+    assert_eq!((state(&again, 0), again.next_tests()), ("Verifying", None), "no orders yet");
+    again.set_orders(probed(Mode::Fence), 2_000_000);
+    decide(&mut again, 2_000_000);
+    assert_eq!(again.next_tests(), Some(run.clone()));
+    again.tested(results(&run, &TestResult::Passed));
+    decide(&mut again, 2_000_060);
+    assert_eq!(state(&again, 0), "Probation");
+}
+
+#[test]
+fn a_fault_or_a_word_ends_the_test_and_its_result_is_of_no_account() {
+    for word in [Some(Word::Release), None] {
+        let mut health = suspect(None);
+        decide(&mut health, 2);
+        let run = health.next_tests().unwrap();
+        match word {
+            Some(word) => {
+                let words = [(uuid(0), (1, word))].into();
+                health.set_orders(Orders { words, ..probed(Mode::Fence) }, 3);
+            }
+            None => {
+                health.xid(&uuid(0), 48, LinkSeverity::Unknown, 3);
+            }
+        }
+        decide(&mut health, 3);
+        assert!(health.is_void(&run), "{word:?}");
+        let before = state(&health, 0);
+        health.tested(results(&run, &TestResult::Failed("it was ended".to_owned())));
+        decide(&mut health, 4);
+        assert_eq!(state(&health, 0), before);
+    }
+}
+
+#[test]
+fn a_run_that_ends_for_one_of_its_gpus_begins_again_for_the_others() {
+    let mut health = node(None, BOOT, 2);
+    health.set_orders(probed(Mode::Fence), 1);
+    for index in 0..2 {
+        health.answer(&uuid(index), &Ok(advice(RecoveryAction::DrainP2p)), 1);
+        health.answer(&uuid(index), &Ok(well()), 2);
+    }
+    decide(&mut health, 2);
+    let run = health.next_tests().unwrap();
+    assert_eq!(run.tests.len(), 2, "both at once, since they are peers");
+    health.xid(&uuid(1), 48, LinkSeverity::Unknown, 3);
+    decide(&mut health, 3);
+    assert!(health.is_void(&run));
+    health.unbegun(&run);
+    let rest = health.next_tests().unwrap();
+    assert_eq!(rest.tests, [run.tests[0].clone()]);
+}
+
+#[test]
+fn links_that_are_still_trained_end_no_test() {
+    let mut health = suspect(None);
+    health.driver_opened(2);
+    let links = |active| octavo_gpu::NvLinkTelemetry {
+        active,
+        links: 18,
+        ..octavo_gpu::NvLinkTelemetry::default()
+    };
+    let telemetry =
+        |active| GpuTelemetry { nvlink: Some(links(active)), ..GpuTelemetry::default() };
+    health.telemetry(&uuid(0), &telemetry(17), 3);
+    decide(&mut health, 3);
+    let run = health.next_tests().unwrap();
+    health.tested(results(&run, &TestResult::Passed));
+    decide(&mut health, 4);
+    assert_eq!(state(&health, 0), "Verifying");
+    health.telemetry(&uuid(0), &telemetry(18), 5);
+    decide(&mut health, 5);
+    assert_eq!(state(&health, 0), "Probation");
+}
+
+#[test]
+fn the_driver_s_word_stays_necessary() {
+    let mut health = suspect(None);
+    decide(&mut health, 2);
+    let run = health.next_tests().unwrap();
+    let silent = DriverError::InUse { call: "nvmlDeviceGetFieldValues" };
+    health.answer(&uuid(0), &Err(silent), 3);
+    health.tested(results(&run, &TestResult::Passed));
+    decide(&mut health, 62);
+    assert_eq!(state(&health, 0), "Verifying", "it may answer yet");
+    decide(&mut health, 1_000);
+    assert_eq!((state(&health, 0), reason(&health, 0)), ("Fenced", Some(Reason::TestFailed)));
+}
