@@ -111,7 +111,10 @@ pub fn command(driver_root: &Path, name: &'static str) -> Result<Command, Progra
     Ok(command)
 }
 
-/// Runs a program of the driver to its end, without input. Blocks.
+/// Runs a program of the driver that needs no more than its management library, such as `nvidia-smi`, to its end, without input. Blocks.
+///
+/// The library is preloaded, so that the program finds it by its name. A search path would have the C library come from the driver's
+/// root, too: one that is not of the version of this process's dynamic linker ends the program at its start.
 ///
 /// # Errors
 ///
@@ -123,6 +126,9 @@ pub fn run(
     timeout: Duration,
 ) -> Result<Output, ProgramError> {
     let mut command = command(driver_root, name)?;
+    if let Ok(library) = find_library(driver_root) {
+        command.env_remove("LD_LIBRARY_PATH").env("LD_PRELOAD", library);
+    }
     let path = PathBuf::from(command.get_program());
     let io = |error| ProgramError::Io { path: path.clone(), error };
     let piped =
@@ -175,6 +181,19 @@ mod tests {
         let empty = tempfile::tempdir().unwrap();
         let error = ask(empty.path(), long).unwrap_err();
         assert!(error.contains("no nvidia-smi"), "{error}");
+    }
+
+    #[test]
+    fn a_program_gets_the_management_library_and_no_other_of_the_root() {
+        let root = root("echo \"$LD_PRELOAD,$LD_LIBRARY_PATH\"");
+        let folder = root.path().join("usr/lib64");
+        std::fs::create_dir_all(&folder).unwrap();
+        // The linker leaves out what is no library.
+        std::fs::write(folder.join("libnvidia-ml.so.1"), "").unwrap();
+        std::fs::write(folder.join("libc.so.6"), "").unwrap();
+        let library = folder.canonicalize().unwrap().join("libnvidia-ml.so.1");
+        let found = ask(root.path(), Duration::from_secs(20));
+        assert_eq!(found, Ok(format!("{},\n", library.display())));
     }
 
     #[test]
