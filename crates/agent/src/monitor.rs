@@ -167,8 +167,9 @@ impl Monitor {
         self.await_settings();
         while let Some(driver) = self.open(open) {
             let work = self.follow(&*driver);
+            // They have the driver open, too. A reset of another GPU would find them in its way.
+            self.end_tests();
             if self.is_to_release() {
-                self.end_tests();
                 // No new calls and no new containers, while those that run come to their end.
                 self.begin_release();
             } else if let Some(work) = &work {

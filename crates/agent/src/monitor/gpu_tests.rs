@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use octavo_health::signal::Attempt;
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use serde::Deserialize;
 
 use super::Monitor;
@@ -28,6 +28,8 @@ const STACK_BYTES: usize = 256 * 1024;
 const MARGIN: Duration = Duration::from_mins(10);
 /// Interval of looks at a test that runs.
 const LOOK: Duration = Duration::from_millis(50);
+/// Longest wait for the end of processes that were killed.
+const END_TIME: Duration = Duration::from_secs(2);
 /// Longest text of a result, in characters.
 const MAX_TEXT: usize = 300;
 /// Longest report that is read, in bytes.
@@ -57,7 +59,8 @@ struct GpuReport {
 
 #[derive(Debug, Deserialize)]
 struct Check {
-    check: String,
+    #[serde(rename = "check")]
+    name: String,
     verdict: Verdict,
     message: Option<String>,
 }
@@ -214,16 +217,19 @@ fn watch(command: &mut Command, limit: Duration, stop: &AtomicBool) -> End {
     }
 }
 
-/// Ends a program and those that it started. One that hangs in the kernel ends later, so only the program itself is waited for, which
-/// uses no GPU.
+/// Ends a program and those that it started. One that hangs in the kernel ends later, and is not waited for long.
 fn kill(child: &mut Child) {
-    if let Ok(pid) = i32::try_from(child.id())
-        && let Some(group) = Pid::from_raw(pid)
-    {
+    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    if let Some(group) = group {
         // It may have ended.
         let _ = kill_process_group(group, Signal::KILL);
     }
     let _ = child.wait();
+    let end = Instant::now() + END_TIME;
+    while group.is_some_and(|group| test_kill_process_group(group).is_ok()) && Instant::now() < end
+    {
+        thread::sleep(LOOK);
+    }
 }
 
 /// A file in memory for what a program writes: a pipe would have to be read meanwhile.
@@ -263,8 +269,9 @@ fn results(
         };
         let said = || {
             let check = gpu.checks.iter().find(|check| check.verdict == gpu.verdict);
-            let said = check.and_then(|it| Some(format!("{}: {}", it.check, it.message.as_ref()?)));
-            short(&said.or_else(|| report.message.clone()).unwrap_or_default())
+            let said = check.and_then(|it| Some(format!("{}: {}", it.name, it.message.as_ref()?)));
+            let said = said.or_else(|| report.message.clone());
+            said.map_or_else(|| "the report gives no reason".to_owned(), |said| short(&said))
         };
         match gpu.verdict {
             Verdict::Passed => TestResult::Passed,

@@ -63,6 +63,8 @@ async fn policies_are_refused_with_field_and_reason_or_accepted() {
             json!({"nodeSelector": selector, "remedies": ["reboot", "resetBus"]}),
         ),
         ("spec.mode", json!({"nodeSelector": selector, "mode": "Hope"})),
+        ("spec.test", json!({"nodeSelector": selector, "test": "Prayer"})),
+        ("spec.rebootBy", json!({"nodeSelector": selector, "rebootBy": "Anyone"})),
         ("spec.xidClasses.31", json!({"nodeSelector": selector, "xidClasses": {"31": "deadly"}})),
         ("spec.colour", json!({"nodeSelector": selector, "colour": "red"})),
         (

@@ -119,7 +119,6 @@ impl NodeHealth {
             Some(None) if self.orders.held.contains(uuid) => {
                 Some(TestResult::NotTried(String::new()))
             }
-            Some(None) => None,
             Some(Some(TestResult::Passed)) if !is_good => word(test.seconds + 2 * LINK_TRAINING),
             Some(Some(result)) => Some(result.clone()),
             // Links may still be trained.
@@ -128,7 +127,8 @@ impl NodeHealth {
             None if self.in_mig_mode.contains(uuid) || self.occupied.contains(&test.device) => {
                 Some(TestResult::NotTried(String::new()))
             }
-            None => None,
+            // It runs, or begins after this decision.
+            Some(None) | None => None,
         }
     }
 
