@@ -1,6 +1,7 @@
 //! Faults of simulated GPUs and of programs, and their ends.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -99,10 +100,10 @@ impl Injector {
         program: Component,
         pause: Duration,
     ) -> anyhow::Result<()> {
-        if !self.killed.contains_key(&program) {
+        if let Entry::Vacant(vacant) = self.killed.entry(program) {
             lab.check_alive(program).context("a program of the lab ended by itself")?;
             lab.kill(program).await;
-            self.killed.insert(program, Instant::now() + pause);
+            vacant.insert(Instant::now() + pause);
         }
         Ok(())
     }

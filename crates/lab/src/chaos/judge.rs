@@ -74,6 +74,16 @@ pub(super) struct Latencies {
     pub(super) out_of_service: Vec<Duration>,
 }
 
+/// A fault whose taint is awaited.
+#[derive(Clone, Copy, Debug)]
+struct Awaited {
+    since: Duration,
+    /// Whether a program was killed soon before, or meanwhile.
+    is_disturbed: bool,
+    /// Whether the GPU was reported out of service meanwhile.
+    is_out: bool,
+}
+
 /// What was seen, and what of it must not happen.
 #[derive(Debug)]
 pub(super) struct Judge {
@@ -84,8 +94,8 @@ pub(super) struct Judge {
     pods: BTreeMap<String, Pod>,
     /// UIDs of pods that this program deleted.
     ended: BTreeSet<String>,
-    /// Faults whose taint is awaited: when, and whether a program was killed meanwhile.
-    awaited: BTreeMap<DeviceName, (Duration, bool)>,
+    /// Faults whose taint is awaited.
+    awaited: BTreeMap<DeviceName, Awaited>,
     killed_at: Option<Duration>,
     pub(super) latencies: Latencies,
     pub(super) counts: BTreeMap<&'static str, u64>,
@@ -115,13 +125,13 @@ impl Judge {
     /// Takes what the API server showed, at a time since the begin.
     pub(super) fn take(&mut self, at: Duration, seen: Seen) {
         match seen {
-            Seen::Device(name, reported) => self.device(at, name, reported),
-            Seen::Taint(name, is_tainted) => self.taint(at, name, is_tainted),
+            Seen::Device(name, reported) => self.device(at, &name, reported),
+            Seen::Taint(name, is_tainted) => self.taint(at, &name, is_tainted),
             Seen::TaintsUnknown => {
                 self.devices.values_mut().for_each(|device| device.tainted_since = None);
             }
             Seen::Claim(uid, claim) => self.claim(at, uid, claim),
-            Seen::Pod(uid, pod) => self.pod(at, uid, pod),
+            Seen::Pod(uid, pod) => self.pod(at, uid, pod.as_ref()),
         }
     }
 
@@ -134,14 +144,20 @@ impl Judge {
         device.faults.push(at);
         if fault.fences_at_once() && device.is_in_service() && device.tainted_since.is_none() {
             let is_disturbed = self.killed_at.is_some_and(|killed| at < killed + DISTURBED);
-            self.awaited.entry(name).or_insert((at, is_disturbed));
+            let awaited = Awaited { since: at, is_disturbed, is_out: false };
+            self.awaited.entry(name).or_insert(awaited);
         }
     }
 
     /// A program is killed now.
     pub(super) fn program_killed(&mut self, at: Duration) {
         self.killed_at = Some(at);
-        self.awaited.values_mut().for_each(|(_, is_disturbed)| *is_disturbed = true);
+        self.awaited.values_mut().for_each(|awaited| awaited.is_disturbed = true);
+    }
+
+    /// A node starts again: its faults are over before they may have been seen.
+    pub(super) fn rebooted(&mut self, node: &str) {
+        self.awaited.retain(|name, _| name.node != node);
     }
 
     /// This program deletes a pod now.
@@ -197,37 +213,47 @@ impl Judge {
             .filter(|(_, device)| !device.is_in_service() && !device.is_retired())
             .map(|(name, device)| device.not_returned(name))
             .collect();
-        out.iter().for_each(|broken| self.broken(at, broken));
+        self.broken(at, &out);
+        let lost = self.awaited.iter().filter(|(_, awaited)| !awaited.is_out);
+        let lost: Vec<Broken> =
+            lost.map(|(device, _)| Broken::NotFenced { device: device.clone() }).collect();
+        self.broken(at, &lost);
         let running = self.running().count();
         let in_service = self.devices.values().filter(|device| device.is_in_service()).count();
         if running < self.wanted_pods && in_service >= self.wanted_pods {
             let others = self.pods.values().filter(|pod| !pod.is_running || pod.is_leaving);
             let others = others.map(|pod| pod.name.clone()).collect();
             let wanted = self.wanted_pods;
-            self.broken(at, &Broken::PodsMissing { wanted, running, others });
+            self.broken(at, &[Broken::PodsMissing { wanted, running, others }]);
         }
     }
 
-    fn device(&mut self, at: Duration, name: DeviceName, reported: Reported) {
+    fn device(&mut self, at: Duration, name: &DeviceName, reported: Reported) {
         let node_has_fault = self
             .devices
             .iter()
             .any(|(other, device)| other.node == name.node && !device.faults.is_empty());
         let device = self.devices.entry(name.clone()).or_default();
-        let (broken, out) = device.report(&name, at, reported, node_has_fault);
+        let (broken, out) = device.report(name, at, reported, node_has_fault);
         self.latencies.out_of_service.extend(out);
-        broken.iter().for_each(|broken| self.broken(at, broken));
+        // A watch of slices that is interrupted may miss the taint of a short fence.
+        if self.devices.get(name).is_some_and(|device| !device.is_in_service())
+            && let Some(awaited) = self.awaited.get_mut(name)
+        {
+            awaited.is_out = true;
+        }
+        self.broken(at, &broken);
     }
 
-    fn taint(&mut self, at: Duration, name: DeviceName, is_tainted: bool) {
+    fn taint(&mut self, at: Duration, name: &DeviceName, is_tainted: bool) {
         // Slices have other devices, too.
-        let Some(device) = self.devices.get_mut(&name) else { return };
+        let Some(device) = self.devices.get_mut(name) else { return };
         if !is_tainted {
             device.tainted_since = None;
             return;
         }
         device.tainted_since.get_or_insert(at);
-        if let Some((since, is_disturbed)) = self.awaited.remove(&name) {
+        if let Some(Awaited { since, is_disturbed, .. }) = self.awaited.remove(name) {
             let Latencies { taint, taint_disturbed, .. } = &mut self.latencies;
             let latencies = if is_disturbed { taint_disturbed } else { taint };
             latencies.push(at.saturating_sub(since));
@@ -255,17 +281,17 @@ impl Judge {
                 broken.push(Broken::GivenWhileTainted { device, claim, since });
             }
         }
-        broken.iter().for_each(|broken| self.broken(at, broken));
+        self.broken(at, &broken);
         for pod in self.pods.values_mut().filter(|pod| pod.claims.contains(&claim.name)) {
             pod.devices.extend(claim.devices.iter().cloned());
         }
         self.claims.insert(uid, claim);
     }
 
-    fn pod(&mut self, at: Duration, uid: String, pod: Option<Pod>) {
+    fn pod(&mut self, at: Duration, uid: String, pod: Option<&Pod>) {
         let mut known = self.pods.remove(&uid).unwrap_or_default();
         let was_leaving = known.is_leaving;
-        if let Some(pod) = &pod {
+        if let Some(pod) = pod {
             let of_it = self.claims.values().filter(|claim| pod.claims.contains(&claim.name));
             let devices = of_it.flat_map(|claim| claim.devices.iter().cloned());
             let devices = known.devices.into_iter().chain(devices).collect();
@@ -283,21 +309,19 @@ impl Judge {
     /// A pod that this program did not delete leaves.
     fn left(&mut self, at: Duration, pod: &Pod) {
         let faults = pod.devices.iter().filter_map(|name| self.devices.get(name));
-        match faults.flat_map(|device| &device.faults).min().copied() {
-            Some(fault) => {
-                self.evictions += 1;
-                self.latencies.eviction.push(at.saturating_sub(fault));
-            }
-            None => {
-                let devices = pod.devices.iter().cloned().collect();
-                self.broken(at, &Broken::PodKilled { pod: pod.name.clone(), devices });
-            }
+        if let Some(fault) = faults.flat_map(|device| &device.faults).min().copied() {
+            self.evictions += 1;
+            self.latencies.eviction.push(at.saturating_sub(fault));
+        } else {
+            let devices = pod.devices.iter().cloned().collect();
+            self.broken(at, &[Broken::PodKilled { pod: pod.name.clone(), devices }]);
         }
     }
 
-    fn broken(&mut self, at: Duration, broken: &Broken) {
-        let violation = broken.at(at);
-        tracing::error!(kind = violation.kind, "{}", violation.message);
-        self.violations.push(violation);
+    fn broken(&mut self, at: Duration, broken: &[Broken]) {
+        for violation in broken.iter().map(|broken| broken.at(at)) {
+            tracing::error!(kind = violation.kind, "{}", violation.message);
+            self.violations.push(violation);
+        }
     }
 }

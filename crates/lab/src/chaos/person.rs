@@ -14,7 +14,7 @@ use super::workload::NAMESPACE;
 use crate::cluster::Lab;
 
 /// Time in which a state is left to the programs.
-const PATIENCE: Duration = Duration::from_secs(5);
+const LEFT_ALONE: Duration = Duration::from_secs(5);
 /// Time for a node to come up and be reported, before it is started once more.
 const REBOOT: Duration = Duration::from_secs(30);
 
@@ -60,7 +60,7 @@ impl<'a> Person<'a> {
         injector: &Injector,
         at: Duration,
     ) -> anyhow::Result<()> {
-        let is_old = |since: Duration| since + PATIENCE <= at;
+        let is_old = |since: Duration| since + LEFT_ALONE <= at;
         let old = judge.devices().filter(|(_, device)| is_old(device.since));
         let old: Vec<(DeviceName, String, Option<String>)> = old
             .map(|(name, device)| {
@@ -141,7 +141,7 @@ impl<'a> Person<'a> {
     /// Starts a node again once it has no pods.
     fn reboot(
         &mut self,
-        judge: &Judge,
+        judge: &mut Judge,
         injector: &Injector,
         node: &str,
         at: Duration,
@@ -152,6 +152,7 @@ impl<'a> Person<'a> {
         if is_empty && is_due {
             tracing::info!(node, "the node starts again");
             injector.reboot(node)?;
+            judge.rebooted(node);
             self.rebooted.insert(node.to_owned(), at);
         }
         Ok(())

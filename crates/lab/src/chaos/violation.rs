@@ -33,6 +33,8 @@ pub(super) enum Broken {
     UntestedReturn { device: DeviceName, attempt: i64 },
     /// The number of attempts of a GPU fell.
     AttemptsFell { device: DeviceName, from: i64, to: i64 },
+    /// A GPU failed, and no fence was seen.
+    NotFenced { device: DeviceName },
     /// A GPU is still out of service at the end.
     NotReturned { device: DeviceName, state: String, reason: String, waits: String },
     /// Pods do not run at the end, although there are GPUs for them.
@@ -53,6 +55,7 @@ impl Broken {
             Self::FalseFence { .. } => "FalseFence",
             Self::UntestedReturn { .. } => "UntestedReturn",
             Self::AttemptsFell { .. } => "AttemptsFell",
+            Self::NotFenced { .. } => "NotFenced",
             Self::NotReturned { .. } => "NotReturned",
             Self::PodsMissing { .. } => "PodsMissing",
         }
@@ -84,6 +87,9 @@ impl Broken {
             }
             Self::AttemptsFell { device, from, to } => {
                 format!("{device} had {from} attempts, and then {to}")
+            }
+            Self::NotFenced { device } => {
+                format!("{device} failed, and was not fenced until the end")
             }
             Self::NotReturned { device, state, reason, waits } => {
                 format!("{device} is {state} for {reason} at the end, and waits for {waits}")

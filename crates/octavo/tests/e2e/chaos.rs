@@ -15,7 +15,7 @@ async fn faults_and_killed_programs_break_no_invariant() {
         ..UpOptions::new(state, OCTAVO)
     })
     .await;
-    let run = ["lab", "chaos", "--seed", "4", "--faults", "40", "--interval", "250"];
+    let run = ["lab", "chaos", "--seed", "6", "--faults", "40", "--interval", "250"];
     let text = testbed.octavo_ok(&[&run[..], &["--output", "json"]].concat());
     let report: Value = serde_json::from_str(&text).unwrap();
     let faults = report["faults"].as_object().unwrap();

@@ -148,3 +148,12 @@ fn latencies_near_a_kill_are_apart() {
     assert!(judge.latencies.taint.is_empty());
     assert_eq!(judge.latencies.taint_disturbed, [seconds(1), seconds(2)]);
 }
+
+#[test]
+fn a_fault_without_a_fence_is_seen_at_the_end() {
+    let mut judge = judge();
+    judge.injected(seconds(1), gpu(0), GpuFault::Xid(48));
+    judge.injected(seconds(1), gpu(1), GpuFault::Hot);
+    judge.end(seconds(9));
+    assert_eq!(kinds(&judge), ["NotFenced"]);
+}
