@@ -6,12 +6,12 @@
 //! driver that stops answering, for example after an upgrade, is closed and reopened.
 
 mod event_thread;
-mod gpu_tests;
 mod health;
 mod no_events;
 mod release;
 mod remedies;
 mod requests;
+mod verify;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,11 +25,11 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use event_thread::{Subscriptions, Wakeup};
-use gpu_tests::RunningTest;
 use health::{LogReader, Telemetry, is_answer};
 pub(crate) use remedies::Rebooter;
 use requests::ClosedWork;
 pub(crate) use requests::{MonitorRequests, Waker};
+use verify::RunningTest;
 
 use crate::health::{Health, NodeHealth, RecordFile, takes_pods};
 use crate::metrics::Metrics;

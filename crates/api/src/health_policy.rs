@@ -71,6 +71,9 @@ pub struct HealthPolicySpec {
     #[serde(default = "default_remedies")]
     #[schemars(schema_with = "remedies")]
     pub remedies: Vec<Remedy>,
+    /// A template of objects by which another program applies remedies of nodes. Without it a person applies these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<TemplateSpec>,
     /// Who reboots a node whose devices need it. `Person`: the remedy waits for a person. `Agent`: the agent of the node, once no device
     /// of it has clients, and the controller permits it. All pods of the node end.
     #[serde(default)]
@@ -270,6 +273,7 @@ impl Default for HealthPolicySpec {
             mode: Mode::default(),
             evict: false,
             remedies: default_remedies(),
+            template: None,
             reboot_by: RebootBy::default(),
             test: Test::default(),
             xid_classes: BTreeMap::new(),

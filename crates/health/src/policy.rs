@@ -46,6 +46,8 @@ pub struct Policy {
     pub rules: Rules,
     /// Remedies of the ladder that no program applies: a person is to.
     pub by_person: BTreeSet<Remedy>,
+    /// Remedies of the ladder that another program applies, as the controller asks it: the agent begins them and waits for their end.
+    pub by_template: BTreeSet<Remedy>,
     /// What the test of a device is.
     pub test: Test,
     /// Classes of XIDs that go before those of the catalogue.

@@ -10,16 +10,17 @@ use octavo_health::decide::{Decisions, Facts};
 use octavo_health::policy::Mode;
 use octavo_health::reason::Reason;
 use octavo_health::remedy::Remedy;
-use octavo_health::signal::{Attempt, LinkSeverity, Observation, Report, Signal};
-use octavo_health::state::State;
+use octavo_health::signal::{Attempt, LinkSeverity, Observation, Report, Signal, Word};
+use octavo_health::state::{State, Track};
 use octavo_health::unit::{DeviceId, Topology, Unit};
 
 pub(crate) use device_tests::{TestResult, TestRun};
 
 use super::orders::Orders;
-use super::place::{islands, place, switched};
+use super::place::{islands, place, place_of_missing, switched};
 use super::record::{Known, Record, RecordFile};
 use super::{GpuState, Health};
+use crate::devices::device_name;
 use device_tests::DeviceTests;
 
 /// Time within which an XID of a GPU that comes by two ways is one, in seconds.
@@ -36,6 +37,8 @@ pub(crate) struct NodeHealth {
     pub(super) record: Record,
     file: Option<RecordFile>,
     pub(super) topology: Topology,
+    /// UUIDs of GPUs out of service that the driver does not show.
+    missing: BTreeSet<String>,
     /// UUIDs of GPUs in MIG mode, whose links say nothing.
     in_mig_mode: BTreeSet<String>,
     /// From when on links are to be active, in seconds.
@@ -80,6 +83,7 @@ impl NodeHealth {
             record,
             file,
             topology: Topology::default(),
+            missing: BTreeSet::new(),
             in_mig_mode: BTreeSet::new(),
             links_count_from: 0,
             is_active: true,
@@ -151,7 +155,8 @@ impl NodeHealth {
         self.orders.policy.mode == Mode::Act || self.uses_gpus()
     }
 
-    /// Sets the node's GPUs. What is known of others stays, unless they are well.
+    /// Sets the node's GPUs. What is known of others stays, unless they are well: such a GPU is lost, also if it was so before the agent
+    /// started.
     pub(crate) fn set_gpus(&mut self, gpus: &[Gpu]) {
         let Record { gpus: known, domain, .. } = &mut self.record;
         let is_here = |uuid: &String| gpus.iter().any(|gpu| gpu.uuid == *uuid);
@@ -173,9 +178,21 @@ impl NodeHealth {
         let mut places = BTreeMap::new();
         for gpu in gpus {
             let next = known.values().map(|known| known.id.0 + 1).max().unwrap_or_default();
-            let id = known.entry(gpu.uuid.clone()).or_insert_with(|| Known::new(DeviceId(next))).id;
+            let known = known.entry(gpu.uuid.clone()).or_insert_with(|| Known::new(DeviceId(next)));
+            known.name = device_name(gpu);
             let island = islands.get(&gpu.index).copied().unwrap_or(gpu.index);
-            places.insert(id, place(gpu, island));
+            places.insert(known.id, place(gpu, island));
+        }
+        let lost =
+            known.iter_mut().filter(|(uuid, known)| !is_here(uuid) && !known.name.is_empty());
+        self.missing.clear();
+        for (uuid, known) in lost {
+            self.missing.insert(uuid.clone());
+            let device = domain.devices.get(&known.id);
+            let at = device.map_or(0, |device| device.track.since);
+            let unit = Unit::Device(known.id);
+            self.signals.push(Signal { at, unit, report: known.seen.lost() });
+            places.insert(known.id, place_of_missing(known.id));
         }
         self.topology = Topology::new(places, []);
     }
@@ -284,7 +301,11 @@ impl NodeHealth {
     pub(crate) fn set_orders(&mut self, orders: Orders, now: u64) {
         for (uuid, (number, word)) in &orders.words {
             let Some(known) = self.record.gpus.get_mut(uuid) else { continue };
-            if *number > known.order {
+            if *number > known.order && *word == Word::Retire && self.missing.remove(uuid) {
+                tracing::warn!(gpu = uuid, "a missing GPU is forgotten, as a person ordered");
+                self.record.domain.forget(known.id);
+                self.record.gpus.remove(uuid);
+            } else if *number > known.order {
                 tracing::warn!(gpu = uuid, ?word, number, "an order of a person is carried out");
                 known.order = *number;
                 let unit = Unit::Device(known.id);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use octavo_gpu::Gpu;
-use octavo_health::unit::Place;
+use octavo_health::unit::{DeviceId, Place};
 
 /// The node in its own domain.
 const NODE: u32 = 0;
@@ -46,4 +46,10 @@ pub(super) fn place(gpu: &Gpu, island: u32) -> Place {
     // From Hopper on a GPU with NVLink is reset alone.
     let resets_alone = gpu.compute_capability.0 >= 9 || gpu.nvlink.is_none();
     Place { island, nic: None, node: NODE, rack: 0, nvlink_domain: None, resets_alone }
+}
+
+/// Where a GPU is that the driver does not show: on the node, and in an island of its own.
+pub(super) fn place_of_missing(id: DeviceId) -> Place {
+    let island = u32::MAX - id.0;
+    Place { island, nic: None, node: NODE, rack: 0, nvlink_domain: None, resets_alone: true }
 }

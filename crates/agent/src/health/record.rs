@@ -34,6 +34,9 @@ pub(super) struct Record {
 pub(super) struct Known {
     /// Its number in the domain.
     pub(super) id: DeviceId,
+    /// Its name in the node's slices, when it was last there.
+    #[serde(default)]
+    pub(super) name: String,
     /// What was last read of it.
     pub(super) seen: Seen,
     /// Number of the last order of a person that was carried out.
@@ -47,7 +50,7 @@ pub(super) struct Known {
 impl Known {
     /// A GPU of which nothing is known.
     pub(super) fn new(id: DeviceId) -> Self {
-        Self { id, seen: Seen::default(), order: 0, found: None }
+        Self { id, name: String::new(), seen: Seen::default(), order: 0, found: None }
     }
 }
 

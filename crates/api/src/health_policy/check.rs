@@ -11,7 +11,8 @@ use octavo_health::state::Rules;
 use octavo_health::xid;
 
 use super::{
-    BreakerSpec, BudgetSpec, HealthPolicySpec, PolicyError, RebootBy, RiskSpec, TimesSpec,
+    BreakerSpec, BudgetSpec, HealthPolicySpec, PolicyError, RebootBy, RiskSpec, TemplateSpec,
+    TimesSpec,
 };
 
 impl HealthPolicySpec {
@@ -25,14 +26,17 @@ impl HealthPolicySpec {
         }
         let by_template = self.template.as_ref().map(TemplateSpec::check).transpose()?;
         let by_template = by_template.unwrap_or_default();
-        let by_person = [Remedy::ReloadDriver, Remedy::Reboot, Remedy::PowerCycle].into_iter();
+        if self.reboot_by == RebootBy::Agent && by_template.contains(&Remedy::Reboot) {
+            return Err(PolicyError::TwoReboot);
+        }
         let ladder = Ladder::new(self.remedies.clone()).ok_or(PolicyError::Ladder)?;
         Ok(Policy {
             node_selector: self.node_selector.clone(),
             mode: self.mode,
             evict: self.evict,
             rules: self.times.check(ladder)?,
-            by_person: self.by_person(),
+            by_person: &self.by_person() - &by_template,
+            by_template,
             test: self.test,
             xid_classes: self.xid_classes.clone(),
             budget: self.budget.check()?,

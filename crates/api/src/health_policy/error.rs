@@ -35,6 +35,11 @@ pub enum PolicyError {
         /// What is wrong with it.
         problem: String,
     },
+    /// Agent and template are both to reboot nodes.
+    #[error(
+        "rebootBy: it is Agent, and template.remedies has reboot, too; leave one of the two out"
+    )]
+    TwoReboot,
     /// A ladder that is none.
     #[error(
         "remedies: each must be harsher than the one before it, and test and replace are none; the order is \

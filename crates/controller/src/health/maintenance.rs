@@ -123,8 +123,10 @@ pub fn plan<'a>(
         }
         of_all.insert(name, work);
     }
+    // Work that cannot be read may be in progress: no taint is removed.
+    let is_known = facts.maintenances.values().all(|work| work.plan.is_ok());
     let differs = facts.nodes.iter().filter_map(|(name, node)| {
-        let is_wanted = tainted.contains(name.as_str());
+        let is_wanted = tainted.contains(name.as_str()) || (node.is_in_maintenance && !is_known);
         (is_wanted != node.is_in_maintenance).then(|| (name.clone(), is_wanted))
     });
     works.taints.extend(differs);

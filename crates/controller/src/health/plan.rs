@@ -107,6 +107,8 @@ pub fn plan(facts: &Facts, memory: &mut Memory, now: u64) -> Plan {
         let node = facts.nodes.get(name);
         let mut applies = node.into_iter().flat_map(|node| facts.policies_of(node));
         let first = applies.next();
+        // Work on a node stops and starts its GPUs: nothing begins there, and nothing of it is a storm.
+        let node = node.filter(|node| !node.is_in_maintenance);
         if let (Some(node), Some((first, PolicyFacts { policy: Ok(_), .. }))) = (node, first) {
             domains.entry(first).or_default().add(name, node, health);
         } else {

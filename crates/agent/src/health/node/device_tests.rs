@@ -155,8 +155,9 @@ impl NodeHealth {
         outcome
     }
 
-    /// The tests that are to begin on their GPUs, as one run; `None` if there are none. They count as begun.
-    pub(crate) fn next_tests(&mut self) -> Option<TestRun> {
+    /// The tests of one length that are to begin on their GPUs, as one run; `None` if there are none. They count as begun, and their time
+    /// runs from now.
+    pub(crate) fn next_tests(&mut self, now: u64) -> Option<TestRun> {
         if !self.uses_gpus() || !self.has_orders {
             return None;
         }
@@ -166,11 +167,15 @@ impl NodeHealth {
             let is_due = known.seen.is_good()
                 && !self.in_mig_mode.contains(uuid)
                 && !self.occupied.contains(&test.device)
-                && !self.tests.current.contains_key(&test.device);
+                && !self.tests.current.contains_key(&test.device)
+                && (run.tests.is_empty() || run.seconds == test.seconds);
             if is_due {
                 run.tests.push((test.attempt, uuid.clone()));
-                run.seconds = run.seconds.max(test.seconds);
+                run.seconds = test.seconds;
                 self.tests.current.insert(test.device, (test.attempt, None));
+                if let Some(device) = self.record.domain.devices.get_mut(&test.device) {
+                    device.track.since = device.track.since.max(now);
+                }
             }
         }
         (!run.tests.is_empty()).then_some(run)

@@ -16,7 +16,7 @@ impl NodeHealth {
     pub(super) fn end_interrupted(&mut self, is_new_boot: bool) {
         for (id, device) in &self.record.domain.devices {
             if let State::Resetting { remedy, .. } = device.track.state {
-                if remedy == Remedy::Reboot && !is_new_boot {
+                if remedy.is_from_outside() && !is_new_boot {
                     self.begun.insert(device.track.attempt);
                     continue;
                 }
@@ -50,6 +50,8 @@ impl NodeHealth {
             .decisions
             .remedies
             .iter()
+            // Another program applies those of a template. A new boot ends them, or their time limit.
+            .filter(|applied| !self.orders.policy.by_template.contains(&applied.remedy))
             .find(|applied| !self.begun.contains(&applied.attempt))?;
         let (attempt, remedy) = (applied.attempt, applied.remedy);
         let reached = self.topology.devices(applied.unit);

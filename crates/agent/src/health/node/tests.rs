@@ -411,6 +411,36 @@ fn the_record_is_of_the_agent_that_has_the_node() {
 }
 
 #[test]
+fn a_gpu_out_of_service_that_the_driver_does_not_show_is_lost_and_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = || Some(RecordFile::new(folder.path().join("health.json")));
+    let gpus = testing::inventory(2).gpus;
+    let mut before = NodeHealth::observer(file(), BOOT);
+    before.serve(&gpus);
+    before.xid(&uuid(1), 48, LinkSeverity::Unknown, 1);
+    decide(&mut before, 1);
+    assert!(before.store());
+
+    let mut after = NodeHealth::observer(file(), BOOT);
+    after.serve(&gpus[..1]);
+    decide(&mut after, 2);
+    let shown = after.devices(&gpus[..1], 2);
+    let names: Vec<&str> = shown.iter().map(|device| device.name.as_str()).collect();
+    assert_eq!(names, ["gpu-0", "gpu-1"]);
+    assert_eq!((shown[1].state.as_str(), shown[1].reason.as_deref()), ("Fenced", Some("GpuLost")));
+    assert_eq!(shown[1].waits.as_deref(), Some("RemedyByPerson"));
+    // Its board was replaced: a person retires what is left of it.
+    let words = BTreeMap::from([(uuid(1), (1, Word::Retire))]);
+    after.set_orders(Orders { words, ..Orders::default() }, 3);
+    decide(&mut after, 3);
+    assert_eq!(after.devices(&gpus[..1], 3).len(), 1);
+    // A GPU that is there again is well.
+    after.set_gpus(&gpus);
+    decide(&mut after, 4);
+    assert_eq!((after.devices(&gpus, 4).len(), state(&after, 1)), (2, "Healthy"));
+}
+
+#[test]
 fn a_fault_seen_before_the_record_is_read_keeps_attempts_and_relapses() {
     let folder = tempfile::tempdir().unwrap();
     let file = || Some(RecordFile::new(folder.path().join("health.json")));

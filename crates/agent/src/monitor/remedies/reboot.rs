@@ -67,7 +67,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
         std::fs::copy("/bin/sleep", &path).unwrap();
-        let child = Command::new(path).arg("600").spawn().unwrap();
+        // Programs in the background of a shell ignore SIGINT, and so would the child.
+        let mut command = Command::new("env");
+        let child = command.arg("--default-signal=INT").arg(path).arg("600").spawn().unwrap();
         // The kernel sets the name a moment after the program has begun.
         let comm = format!("/proc/{}/comm", child.id());
         while std::fs::read_to_string(&comm).unwrap().trim() != name {

@@ -196,7 +196,14 @@ pub(super) fn decide<'a>(
             breaker.note(number(index), *at);
         }
     }
-    let mut domain = Domain::restored(devices, breaker);
+    let is_disturbed = |name: &str| {
+        let since = draining.get(name);
+        since.is_some_and(|since| now.saturating_sub(*since) < policy.rules.stuck)
+    };
+    let nodes = members.nodes.iter().enumerate();
+    let disturbed = nodes.filter(|(_, (name, ..))| is_disturbed(name));
+    let disturbed = disturbed.map(|(index, _)| number(index)).collect();
+    let mut domain = Domain::restored(devices, breaker).disturbed(disturbed);
     let (topology, occupied) = (&topology, &occupied);
     let facts = DomainFacts { permitted: None, untestable: None, now, topology, occupied };
     let decisions = domain.decide(policy, facts, &members.signals(now));

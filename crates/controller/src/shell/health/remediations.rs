@@ -121,8 +121,11 @@ impl Remediator {
             }
             let attempt = object.labels().get(LABEL_REMEDIATION).and_then(|it| it.parse().ok());
             let is_wanted = wanted.nodes.get(&name).copied() == attempt && attempt.is_some();
-            if !is_wanted && !is_leaving {
-                self.delete(&objects, &object).await?;
+            if !is_wanted
+                && !is_leaving
+                && let Err(error) = self.delete(&objects, &object).await
+            {
+                problem = Err(error);
             }
             if let Some(error) = failure(&object, template.object_kind()).filter(|_| is_wanted) {
                 problem = Err(error);
@@ -137,12 +140,16 @@ impl Remediator {
                 serde_json::from_value(object).map_err(kube::Error::SerdeError)?;
             let params = PostParams::default();
             let write = objects.create(&params, &object);
-            let made = self.leader.write("remediation", write).await.map_err(unpacked)?;
-            if made.is_none() {
-                let name = format!("{} {}/{node}", template.object_kind(), template.namespace);
-                problem = Err(RemediationError::Taken(name));
-            } else {
-                tracing::info!(%node, kind = template.object_kind(), attempt, "another program is asked to reboot a node");
+            match self.leader.write("remediation", write).await.map_err(unpacked) {
+                Ok(Some(_)) => {
+                    tracing::info!(%node, kind = template.object_kind(), attempt, "another program is asked to reboot a node");
+                }
+                Ok(None) => {
+                    let name = format!("{} {}/{node}", template.object_kind(), template.namespace);
+                    problem = Err(RemediationError::Taken(name));
+                }
+                // One node that is refused holds up no other.
+                Err(error) => problem = Err(error),
             }
         }
         problem

@@ -116,7 +116,7 @@ impl Scheduler {
         preemption_budget: &PreemptionBudget,
         policy: &PlacementPolicy,
     ) -> Result<EngineAnswer, PendingReason> {
-        let estimated = self.cache.with_seconds_at_risk(gang, policy);
+        let estimated = with_seconds_at_risk(gang, policy);
         let gang = estimated.as_ref().unwrap_or(gang);
         // The API has no weights of tenants: all weigh the same.
         let weights = BTreeMap::new();
@@ -147,6 +147,16 @@ impl Scheduler {
     }
 }
 
+/// The gang with the estimated loss by a failure, if the policy counts it and the gang says nothing.
+fn with_seconds_at_risk(gang: &Gang, policy: &PlacementPolicy) -> Option<Gang> {
+    let is_silent = gang.profile.seconds_at_risk == 0;
+    (is_silent && policy.has(CostTerm::ExpectedLostGpuSeconds)).then(|| {
+        let mut gang = gang.clone();
+        gang.profile.seconds_at_risk = estimated(&gang);
+        gang
+    })
+}
+
 impl Cache {
     /// The engine's answer, and its explanation.
     pub(in crate::state) fn answer(
@@ -156,16 +166,6 @@ impl Cache {
         let answer = self.plan(case).map_err(PendingReason::Policy)?;
         let explanation = explain::answer(&self.engine().world, case.policy, case.gang, &answer);
         Ok((answer, explanation))
-    }
-
-    /// The gang with the estimated loss by a failure, if the policy counts it and the gang says nothing.
-    fn with_seconds_at_risk(&self, gang: &Gang, policy: &PlacementPolicy) -> Option<Gang> {
-        let is_silent = gang.profile.seconds_at_risk == 0;
-        (is_silent && policy.has(CostTerm::ExpectedLostGpuSeconds)).then(|| {
-            let mut gang = gang.clone();
-            gang.profile.seconds_at_risk = estimated(&gang);
-            gang
-        })
     }
 
     /// Nodes that are infeasible for a pod for reasons unknown to the engine. For most pods the set

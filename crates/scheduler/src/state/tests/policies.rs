@@ -79,7 +79,7 @@ fn spare_nodes_stay_free_until_a_gang_is_repaired() {
     let (_, at) = bound.iter().find(|(name, _)| name == "m0").expect("it is bound").clone();
     let device =
         &testbed.claims["m0-gpu"]["status"]["allocation"]["devices"]["results"][0]["device"];
-    let number = if device == "gpu-0" { 0 } else { 1 };
+    let number = i32::from(device != "gpu-0");
     let taint = json!([{"key": "gpu.nvidia.com/xid", "effect": "NoSchedule"}]);
     let fenced = with(slice(&at, 2), &format!("/spec/devices/{number}/taints"), taint);
     testbed.slice(&with(fenced, "/spec/pool/generation", json!(2)));

@@ -33,9 +33,9 @@ fn a_gpu_returns_once_its_test_has_passed_and_the_driver_has_nothing_against_it(
     let mut health = suspect(None);
     decide(&mut health, 2);
     assert_eq!(state(&health, 0), "Verifying", "the driver's word is not enough");
-    let run = health.next_tests().unwrap();
+    let run = health.next_tests(0).unwrap();
     assert_eq!((run.tests.as_slice(), run.seconds), (&[(Attempt(1), uuid(0))][..], 60));
-    assert_eq!(health.next_tests(), None, "one at a time");
+    assert_eq!(health.next_tests(0), None, "one at a time");
     // The test is a process on the GPU.
     health.decide(63, |_| true);
     assert!(!health.is_void(&run));
@@ -51,7 +51,7 @@ fn what_a_test_found_is_shown_and_outlives_the_agent() {
     let file = || Some(RecordFile::new(folder.path().join("health.json")));
     let mut health = suspect(file());
     decide(&mut health, 2);
-    let run = health.next_tests().unwrap();
+    let run = health.next_tests(0).unwrap();
     let found = "memory: 7 words of memory are not as they were written";
     health.tested(results(&run, &TestResult::Failed(found.to_owned())));
     decide(&mut health, 64);
@@ -70,18 +70,18 @@ fn a_test_that_could_not_be_tried_says_why_and_comes_again_ever_more_seldom() {
     let mut now = 2;
     for delay in [30, 60, 120] {
         decide(&mut health, now);
-        let run = health.next_tests().unwrap();
+        let run = health.next_tests(0).unwrap();
         health.tested(results(&run, &TestResult::NotTried("no driver".to_owned())));
         decide(&mut health, now);
         let (state, wait, message) = shown(&health);
         assert_eq!((state, wait), ("Fenced", Some(Wait::Test)), "nothing is known of it");
         assert!(message.contains("could not be tried: no driver"), "{message}");
         decide(&mut health, now + delay - 1);
-        assert_eq!(health.next_tests(), None);
+        assert_eq!(health.next_tests(0), None);
         now += delay;
     }
     decide(&mut health, now);
-    let run = health.next_tests().unwrap();
+    let run = health.next_tests(0).unwrap();
     health.tested(results(&run, &TestResult::Passed));
     decide(&mut health, now + 60);
     assert_eq!(state(&health, 0), "Probation");
@@ -96,7 +96,7 @@ fn a_gpu_in_mig_mode_is_not_passed_by_the_drivers_word() {
     health.set_gpus(&gpus);
     decide(&mut health, 2);
     let (state, wait, message) = shown(&health);
-    assert_eq!((state, wait, health.next_tests()), ("Suspect", Some(Wait::Test), None));
+    assert_eq!((state, wait, health.next_tests(0)), ("Suspect", Some(Wait::Test), None));
     assert!(message.contains("MIG mode") && message.contains("Driver"), "{message}");
     let policy = Policy { test: Test::Driver, ..Policy::default() };
     health.set_orders(Orders { policy, ..Orders::default() }, 3);
@@ -112,18 +112,18 @@ fn a_test_waits_for_claims_and_for_orders_and_none_begins_where_a_policy_observe
     decide(&mut health, 1);
     health.answer(&uuid(0), &Ok(well()), 2);
     decide(&mut health, 1_000_000);
-    assert_eq!((state(&health, 0), health.next_tests()), ("Suspect", None), "no orders yet");
+    assert_eq!((state(&health, 0), health.next_tests(0)), ("Suspect", None), "no orders yet");
     assert!(shown(&health).2.contains("not known yet"));
     let held = Orders { held: [uuid(0)].into(), ..probed(Mode::Fence) };
     health.set_orders(held, 1_000_001);
     decide(&mut health, 1_000_001);
-    assert_eq!((health.next_tests(), shown(&health).1), (None, Some(Wait::Clients)));
+    assert_eq!((health.next_tests(0), shown(&health).1), (None, Some(Wait::Clients)));
     health.set_orders(probed(Mode::Observe), 1_000_002);
     decide(&mut health, 1_000_002);
-    assert_eq!((health.next_tests(), shown(&health).1), (None, Some(Wait::Observe)));
+    assert_eq!((health.next_tests(0), shown(&health).1), (None, Some(Wait::Observe)));
     health.set_orders(probed(Mode::Fence), 1_000_003);
     decide(&mut health, 1_000_003);
-    let run = health.next_tests().unwrap();
+    let run = health.next_tests(0).unwrap();
     // A pod that tolerates the taint.
     health.set_orders(Orders { held: [uuid(0)].into(), ..probed(Mode::Fence) }, 1_000_004);
     decide(&mut health, 1_000_004);
@@ -137,16 +137,16 @@ fn a_test_goes_on_after_the_agent_with_its_number_and_all_its_time() {
     let file = || Some(RecordFile::new(folder.path().join("health.json")));
     let mut health = suspect(file());
     decide(&mut health, 2);
-    let run = health.next_tests().unwrap();
+    let run = health.next_tests(0).unwrap();
     health.store();
     // The agent is away for longer than a test may take.
     let mut again = NodeHealth::open(file(), BOOT);
     again.set_gpus(&testing::inventory(2).gpus);
     decide(&mut again, 1_000_000);
-    assert_eq!((state(&again, 0), again.next_tests()), ("Verifying", None), "no orders yet");
+    assert_eq!((state(&again, 0), again.next_tests(0)), ("Verifying", None), "no orders yet");
     again.set_orders(probed(Mode::Fence), 2_000_000);
     decide(&mut again, 2_000_000);
-    assert_eq!(again.next_tests(), Some(run.clone()));
+    assert_eq!(again.next_tests(0), Some(run.clone()));
     again.tested(results(&run, &TestResult::Passed));
     decide(&mut again, 2_000_060);
     assert_eq!(state(&again, 0), "Probation");
@@ -157,7 +157,7 @@ fn a_fault_or_a_word_ends_the_test_and_its_result_is_of_no_account() {
     for word in [Some(Word::Release), None] {
         let mut health = suspect(None);
         decide(&mut health, 2);
-        let run = health.next_tests().unwrap();
+        let run = health.next_tests(0).unwrap();
         match word {
             Some(word) => {
                 let words = [(uuid(0), (1, word))].into();
@@ -185,13 +185,13 @@ fn a_run_that_ends_for_one_of_its_gpus_begins_again_for_the_others() {
         health.answer(&uuid(index), &Ok(well()), 2);
     }
     decide(&mut health, 2);
-    let run = health.next_tests().unwrap();
+    let run = health.next_tests(0).unwrap();
     assert_eq!(run.tests.len(), 2, "both at once, since they are peers");
     health.xid(&uuid(1), 48, LinkSeverity::Unknown, 3);
     decide(&mut health, 3);
     assert!(health.is_void(&run));
     health.unbegun(&run);
-    let rest = health.next_tests().unwrap();
+    let rest = health.next_tests(0).unwrap();
     assert_eq!(rest.tests, [run.tests[0].clone()]);
 }
 
@@ -208,7 +208,7 @@ fn links_that_are_still_trained_end_no_test() {
         |active| GpuTelemetry { nvlink: Some(links(active)), ..GpuTelemetry::default() };
     health.telemetry(&uuid(0), &telemetry(17), 3);
     decide(&mut health, 3);
-    let run = health.next_tests().unwrap();
+    let run = health.next_tests(0).unwrap();
     health.tested(results(&run, &TestResult::Passed));
     decide(&mut health, 4);
     assert_eq!(state(&health, 0), "Verifying");
@@ -221,7 +221,7 @@ fn links_that_are_still_trained_end_no_test() {
 fn the_driver_s_word_stays_necessary() {
     let mut health = suspect(None);
     decide(&mut health, 2);
-    let run = health.next_tests().unwrap();
+    let run = health.next_tests(0).unwrap();
     let silent = DriverError::InUse { call: "nvmlDeviceGetFieldValues" };
     health.answer(&uuid(0), &Err(silent), 3);
     health.tested(results(&run, &TestResult::Passed));

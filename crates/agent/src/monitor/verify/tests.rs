@@ -63,14 +63,14 @@ fn a_gpu_that_was_not_tried_or_is_not_named_is_neither_passed_nor_failed() {
 
 #[test]
 fn a_program_without_a_report_says_nothing_of_its_gpus() {
-    for (script, said) in [
+    for (script, found) in [
         ("echo error: no such command >&2; exit 2", "error: no such command"),
         ("exit 0", "exit status: 0"),
         ("kill -KILL $$", "signal: 9"),
     ] {
         for (_, gpu, result) in results_of(script) {
             let TestResult::NotTried(why) = result else { panic!("{gpu}: {result:?}") };
-            assert!(why.contains(said), "{why}");
+            assert!(why.contains(found), "{why}");
         }
     }
     let (sender, inbox) = channel();
@@ -87,9 +87,9 @@ fn a_program_without_a_report_says_nothing_of_its_gpus() {
 #[test]
 fn the_program_gets_driver_gpus_and_time_and_sees_no_other_gpu() {
     let script = r#"echo "{\"message\": \"$* $CUDA_VISIBLE_DEVICES\", \"gpus\": []}""#;
-    let TestResult::NotTried(said) = results_of(script).remove(0).2 else { panic!() };
+    let TestResult::NotTried(found) = results_of(script).remove(0).2 else { panic!() };
     assert_eq!(
-        said,
+        found,
         "probe verify --of-agent -o json --gpus=GPU-a,GPU-b --seconds=60 --driver-root / GPU-a,GPU-b"
     );
 }

@@ -18,8 +18,8 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use serde::Deserialize;
 
-use super::Monitor;
 use super::requests::{HealthMessage, Message};
+use super::{Monitor, now};
 use crate::health::{TestResult, TestRun};
 
 /// Stack size of the thread that waits for a test.
@@ -91,15 +91,16 @@ impl Monitor {
         for test in void {
             self.health.unbegun(&test.run);
         }
-        let Some(run) = self.health.next_tests() else { return };
-        let gpus: Vec<_> = run.tests.iter().map(|(_, uuid)| uuid.as_str()).collect();
-        tracing::info!(node = %self.node, ?gpus, seconds = run.seconds, "a test of GPUs begins");
-        let command = command(&self.test_program, &self.driver_root, &gpus, run.seconds);
-        match start(command, run.clone(), self.node.clone(), self.requests.sender.clone()) {
-            Ok(test) => self.tests.push(test),
-            Err(error) => {
-                let why = format!("no thread can be started: {error}");
-                self.health.tested(all(&run, &TestResult::NotTried(why)));
+        while let Some(run) = self.health.next_tests(now()) {
+            let gpus: Vec<_> = run.tests.iter().map(|(_, uuid)| uuid.as_str()).collect();
+            tracing::info!(node = %self.node, ?gpus, seconds = run.seconds, "a test of GPUs begins");
+            let command = command(&self.test_program, &self.driver_root, &gpus, run.seconds);
+            match start(command, run.clone(), self.node.clone(), self.requests.sender.clone()) {
+                Ok(test) => self.tests.push(test),
+                Err(error) => {
+                    let why = format!("no thread can be started: {error}");
+                    self.health.tested(all(&run, &TestResult::NotTried(why)));
+                }
             }
         }
     }
@@ -258,8 +259,8 @@ fn results(
     errors: &str,
 ) -> Vec<(Attempt, String, TestResult)> {
     let Ok(report) = serde_json::from_str::<Report>(report) else {
-        let said = errors.lines().find(|line| !line.trim().is_empty()).unwrap_or("no report");
-        let why = short(&format!("the program that tests ended with {status}: {}", said.trim()));
+        let line = errors.lines().find(|line| !line.trim().is_empty()).unwrap_or("no report");
+        let why = short(&format!("the program that tests ended with {status}: {}", line.trim()));
         return all(run, &TestResult::NotTried(why));
     };
     let result = |uuid: &String| {
@@ -267,16 +268,16 @@ fn results(
             let why = report.message.as_deref().unwrap_or("the report does not name the GPU");
             return TestResult::NotTried(short(why));
         };
-        let said = || {
+        let why = || {
             let check = gpu.checks.iter().find(|check| check.verdict == gpu.verdict);
-            let said = check.and_then(|it| Some(format!("{}: {}", it.name, it.message.as_ref()?)));
-            let said = said.or_else(|| report.message.clone());
-            said.map_or_else(|| "the report gives no reason".to_owned(), |said| short(&said))
+            let why = check.and_then(|it| Some(format!("{}: {}", it.name, it.message.as_ref()?)));
+            let why = why.or_else(|| report.message.clone());
+            why.map_or_else(|| "the report gives no reason".to_owned(), |why| short(&why))
         };
         match gpu.verdict {
             Verdict::Passed => TestResult::Passed,
-            Verdict::Failed => TestResult::Failed(said()),
-            Verdict::NotTried => TestResult::NotTried(said()),
+            Verdict::Failed => TestResult::Failed(why()),
+            Verdict::NotTried => TestResult::NotTried(why()),
         }
     };
     run.tests.iter().map(|(attempt, uuid)| (*attempt, uuid.clone(), result(uuid))).collect()
