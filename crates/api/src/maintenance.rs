@@ -1,7 +1,7 @@
 //! `Maintenance`: when work on nodes is done, so that pods are out of the way.
 //!
-//! [`MaintenanceSpec`] is what a person writes. [`MaintenanceSpec::check`] gives the [`Plan`] by which controller and scheduler decide,
-//! or an error with field and reason. Points in time are seconds since 1970.
+//! [`MaintenanceSpec`] is what a person writes. [`MaintenanceSpec::check`] gives the [`Plan`] by which the controller decides, or an error
+//! with field and reason. Points in time are seconds since 1970.
 
 #![expect(unreachable_pub, reason = "KubeSchema writes each type a second time, in a function")]
 
@@ -17,7 +17,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use check::{MaintenanceError, Plan};
-pub use window::{Window, windows_of};
+pub use window::Window;
 
 use crate::condition::Condition;
 

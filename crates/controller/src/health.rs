@@ -11,6 +11,7 @@
 //! nodes of a policy: what disturbs pods keeps to one budget and one circuit breaker. The records of devices are the agents'.
 //! So a plan starts from the objects, and a controller that starts goes on where the last one stopped.
 
+mod condition;
 pub mod facts;
 pub mod maintenance;
 pub mod plan;

@@ -83,15 +83,6 @@ impl MaintenanceSpec {
     }
 }
 
-impl Plan {
-    /// Whether a node with a name and labels is meant.
-    pub fn selects(&self, name: &str, labels: &BTreeMap<String, String>) -> bool {
-        let has = |(name, value): (&String, &String)| labels.get(name) == Some(value);
-        self.node_names.contains(name)
-            || (!self.node_selector.is_empty() && self.node_selector.iter().all(has))
-    }
-}
-
 /// A year, in seconds.
 const YEAR: i64 = 31_536_000;
 

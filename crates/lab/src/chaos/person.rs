@@ -30,7 +30,7 @@ pub(super) struct Person<'a> {
 }
 
 impl<'a> Person<'a> {
-    /// A person at a lab, who has done nothing yet.
+    /// The person of a lab. Nothing is done yet.
     pub(super) fn new(lab: &'a Lab) -> Self {
         Self {
             lab,

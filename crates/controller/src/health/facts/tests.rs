@@ -130,3 +130,27 @@ fn lists_end_what_they_do_not_have_and_old_versions_change_nothing() {
     facts.apply(Change::End(Kind::Health));
     assert!(facts.healths.is_empty());
 }
+
+#[test]
+fn nodes_are_meant_by_all_labels_or_by_name() {
+    let node = |pairs: &[(&str, &str)]| {
+        let pairs: Vec<_> = pairs.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
+        NodeFacts { labels: labels(&pairs), ..NodeFacts::default() }
+    };
+    let plan = |spec: Value| {
+        let object = object(&json!({"spec": spec}));
+        MaintenanceFacts::of(&object).plan.unwrap()
+    };
+    let times = json!({"startTime": "2028-01-01T00:00:00Z", "endTime": "2028-01-01T01:00:00Z"});
+    let with = |key: &str, value: Value| {
+        let mut spec = times.clone();
+        spec[key] = value;
+        plan(spec)
+    };
+    let racks = with("nodeSelector", json!({"rack": "r7", "pool": "h100"}));
+    assert!(is_meant(&racks, "n2", &node(&[("rack", "r7"), ("pool", "h100"), ("zone", "a")])));
+    assert!(!is_meant(&racks, "n2", &node(&[("rack", "r7")])));
+    let named = with("nodeNames", json!(["n1"]));
+    assert!(is_meant(&named, "n1", &node(&[])));
+    assert!(!is_meant(&named, "n2", &node(&[("rack", "r7")])), "an empty selector means no node");
+}

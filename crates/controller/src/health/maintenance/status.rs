@@ -7,18 +7,22 @@ use octavo_api::names::{
 };
 
 use super::{Learned, Work};
+use crate::health::condition::with_time;
 use crate::health::facts::{MaintenanceFacts, date};
 
 /// Status, reason and message of a condition.
-type Untimed = (bool, &'static str, String);
+type Untyped = (bool, &'static str, String);
 
 /// The status of work on nodes.
 pub(super) fn of(name: &str, work: &Work<'_>, learned: &Learned, now: u64) -> MaintenanceStatus {
     let old = &work.facts.status;
     let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     let mut conditions = Vec::new();
-    let mut add = |type_: &str, condition: Option<Untimed>| {
-        conditions.extend(condition.map(|it| with_time(work.facts, type_, it, now)));
+    let mut add = |type_: &str, condition: Option<Untyped>| {
+        let generation = work.facts.generation;
+        conditions.extend(condition.map(|(is_true, reason, message)| {
+            with_time(&old.conditions, generation, (type_, is_true, reason, message), now)
+        }));
     };
     add(CONDITION_ACCEPTED, Some(accepted(work, now)));
     let Some(plan) = work.facts.plan() else {
@@ -65,7 +69,7 @@ pub(super) fn times(what: &str, plan: &Plan) -> String {
     format!("{what} from {} to {}", date(plan.window.start), date(plan.window.end))
 }
 
-fn accepted(work: &Work<'_>, now: u64) -> Untimed {
+fn accepted(work: &Work<'_>, now: u64) -> Untyped {
     match (&work.facts.plan, work.facts.plan()) {
         (Err(error), _) => (false, "InvalidMaintenance", error.clone()),
         (Ok(plan), None) => {
@@ -80,7 +84,7 @@ fn accepted(work: &Work<'_>, now: u64) -> Untimed {
     }
 }
 
-fn announced(name: &str, facts: &MaintenanceFacts, learned: &Learned) -> Untimed {
+fn announced(name: &str, facts: &MaintenanceFacts, learned: &Learned) -> Untyped {
     if is_informed(name, facts, learned) {
         let message = "owners of pods with GPUs had an event".to_owned();
         return (true, "OwnersInformed", message);
@@ -88,7 +92,7 @@ fn announced(name: &str, facts: &MaintenanceFacts, learned: &Learned) -> Untimed
     (false, "NotInformed", "owners of pods with GPUs had no event yet".to_owned())
 }
 
-fn in_progress(plan: &Plan, now: u64) -> Untimed {
+fn in_progress(plan: &Plan, now: u64) -> Untyped {
     if plan.window.is_over(now) {
         (false, "Ended", times("it was", plan))
     } else if plan.window.is_open(now) {
@@ -98,7 +102,7 @@ fn in_progress(plan: &Plan, now: u64) -> Untimed {
     }
 }
 
-fn drained(work: &Work<'_>, pods: &[Option<usize>]) -> Untimed {
+fn drained(work: &Work<'_>, pods: &[Option<usize>]) -> Untyped {
     let unknown = pods.iter().filter(|pods| pods.is_none()).count();
     let occupied = pods.iter().flatten().filter(|pods| **pods > 0).count();
     if unknown > 0 {
@@ -113,23 +117,4 @@ fn drained(work: &Work<'_>, pods: &[Option<usize>]) -> Untimed {
         return (false, "PodsLeft", message);
     }
     (true, "NoPodsLeft", "no pod with a GPU is left".to_owned())
-}
-
-fn with_time(
-    facts: &MaintenanceFacts,
-    type_: &str,
-    (is_true, reason, message): Untimed,
-    now: u64,
-) -> Condition {
-    let status = if is_true { "True" } else { "False" };
-    let old = facts.status.conditions.iter().find(|old| old.type_ == type_);
-    let since = old.filter(|old| old.status == status).map(|old| old.last_transition_time.clone());
-    Condition {
-        type_: type_.to_owned(),
-        status: status.to_owned(),
-        reason: reason.to_owned(),
-        message,
-        last_transition_time: since.unwrap_or_else(|| date(now)),
-        observed_generation: facts.generation,
-    }
 }

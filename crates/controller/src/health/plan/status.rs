@@ -1,6 +1,5 @@
 //! What a policy does at the moment.
 
-use octavo_api::Condition;
 use octavo_api::health_policy::{DeviceCounts, HealthPolicyStatus};
 use octavo_api::names::{
     CONDITION_ACCEPTED, CONDITION_BREAKER_OPEN, CONDITION_RECORDS_READABLE,
@@ -9,6 +8,7 @@ use octavo_api::names::{
 
 use super::TemplateProblem;
 use super::domain::Decided;
+use crate::health::condition::{Untimed, with_time};
 use crate::health::facts::{PolicyFacts, date, seconds};
 
 /// Records that a message names.
@@ -56,8 +56,11 @@ pub(super) fn of(
         }
         None => {}
     }
-    let conditions =
-        conditions.into_iter().map(|condition| with_time(policy, condition, now)).collect();
+    let old = &policy.status.conditions;
+    let conditions = conditions
+        .into_iter()
+        .map(|condition| with_time(old, policy.generation, condition, now))
+        .collect();
     let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     HealthPolicyStatus {
         observed_generation: policy.generation,
@@ -70,10 +73,7 @@ pub(super) fn of(
     }
 }
 
-/// A condition without its time.
-type Untimed = (&'static str, bool, &'static str, String);
-
-fn breaker(decided: &Decided<'_>, until: Option<&str>) -> Untimed {
+fn breaker(decided: &Decided<'_>, until: Option<&str>) -> Untimed<'static> {
     let percent = decided.policy.breaker.percent;
     let Some(until) = until else {
         let message = "few GPUs left service at about the same time".to_owned();
@@ -85,7 +85,7 @@ fn breaker(decided: &Decided<'_>, until: Option<&str>) -> Untimed {
     (CONDITION_BREAKER_OPEN, true, "ManyFailures", message)
 }
 
-fn records(decided: &Decided<'_>) -> Untimed {
+fn records(decided: &Decided<'_>) -> Untimed<'static> {
     let unread = decided.members.all().filter_map(|(_, member)| {
         let problem = member.device.record.as_ref().err()?;
         Some(format!("{} of node {}: {problem}", member.device.name, member.node))
@@ -102,24 +102,6 @@ fn records(decided: &Decided<'_>) -> Untimed {
         named.join("; ")
     );
     (CONDITION_RECORDS_READABLE, false, "MalformedRecord", message)
-}
-
-fn with_time(
-    policy: &PolicyFacts,
-    (type_, is_true, reason, message): Untimed,
-    now: u64,
-) -> Condition {
-    let status = if is_true { "True" } else { "False" };
-    let old = policy.status.conditions.iter().find(|old| old.type_ == type_);
-    let since = old.filter(|old| old.status == status).map(|old| old.last_transition_time.clone());
-    Condition {
-        type_: type_.to_owned(),
-        status: status.to_owned(),
-        reason: reason.to_owned(),
-        message,
-        last_transition_time: since.unwrap_or_else(|| date(now)),
-        observed_generation: policy.generation,
-    }
 }
 
 /// Devices by state, as their agents say.
