@@ -10,6 +10,10 @@ DENY := $(CACHE)/tools/cargo-deny-$(CARGO_DENY_VERSION)/bin/cargo-deny
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 # `make demo` runs what the tests run: one set of compiled crates serves both.
 OCTAVO := $(TARGET)/debug/octavo
+# A clean clone compiles once, so that files for the next compilation are of no use.
+ifdef CI
+export CARGO_INCREMENTAL := 0
+endif
 # Flags with which the lab compiles Kubernetes (crates/lab): what is compiled here is found there.
 GO_FLAGS := -trimpath -gcflags=all=-dwarf=false
 
