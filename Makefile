@@ -10,6 +10,8 @@ DENY := $(CACHE)/tools/cargo-deny-$(CARGO_DENY_VERSION)/bin/cargo-deny
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 # `make demo` runs what the tests run: one set of compiled crates serves both.
 OCTAVO := $(TARGET)/debug/octavo
+# As it is built with the whole workspace: alone it has fewer features, and most crates would be compiled once more.
+XTASK := $(TARGET)/debug/xtask
 # A clean clone compiles once, so that files for the next compilation are of no use.
 ifdef CI
 export CARGO_INCREMENTAL := 0
@@ -118,7 +120,7 @@ unit: require
 	@cargo build --workspace --locked
 	@state=$$(mktemp -d); lab="$(TARGET)/debug/octavo lab --state-dir $$state/lab"; \
 	  trap '$$lab down > /dev/null; rm -rf "$$state"' EXIT; $$lab up --control-plane-only --real-node 1 --dns > /dev/null || $$lab up --control-plane-only --mpi-operator > /dev/null
-	@cargo xtask chart helm-path
+	@$(XTASK) chart helm-path
 	$(call step,tests (the end-to-end ones start the lab))
 	@cargo test --workspace --locked
 
@@ -128,11 +130,12 @@ doc: require
 
 tidy: require
 	$(call step,generated files)
-	@cargo xtask generate --check
+	@cargo build --workspace --locked
+	@$(XTASK) generate --check
 	$(call step,chart)
-	@cargo xtask chart check
+	@$(XTASK) chart check
 	$(call step,tidy)
-	@cargo xtask tidy
+	@$(XTASK) tidy
 
 deny: $(DENY)
 	$(call step,dependencies)

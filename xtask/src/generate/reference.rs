@@ -16,17 +16,27 @@ const REFERENCES: [(&str, &str); 5] = [
     ("scheduler-metrics", "docs/reference/scheduler-metrics.md"),
 ];
 
-/// Builds `octavo` and asks it for its references.
+/// Builds `octavo` and asks it for its references. It is built with the features of the whole workspace, as tests have it: those of one
+/// package are fewer, and would compile most crates once more.
 pub(super) fn generate(root: &Path) -> anyhow::Result<Vec<Generated>> {
-    REFERENCES.iter().map(|(what, path)| one(root, what, path)).collect()
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--locked", "--workspace", "--bin", "octavo"])
+        .current_dir(root)
+        .status()
+        .context("build octavo")?;
+    if !built.success() {
+        bail!("octavo could not be built");
+    }
+    // Both programs lie in the folder of the profile.
+    let octavo = std::env::current_exe().context("find this program")?.with_file_name("octavo");
+    REFERENCES.iter().map(|(what, path)| one(&octavo, what, path)).collect()
 }
 
-fn one(root: &Path, what: &str, path: &str) -> anyhow::Result<Generated> {
-    let output = Command::new(env!("CARGO"))
-        .args(["run", "--quiet", "--locked", "--package", "octavo", "--", "generate", what])
-        .current_dir(root)
+fn one(octavo: &Path, what: &str, path: &str) -> anyhow::Result<Generated> {
+    let output = Command::new(octavo)
+        .args(["generate", what])
         .output()
-        .context("run octavo")?;
+        .with_context(|| format!("run {}", octavo.display()))?;
     if !output.status.success() {
         bail!("octavo generate {what}: {}", String::from_utf8_lossy(&output.stderr));
     }
