@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod checkpoint;
 pub mod compute_domain;
 mod condition;
 pub mod config;

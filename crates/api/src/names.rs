@@ -303,6 +303,16 @@ pub const MOVABLE: &str = "octavo.dev/movable";
 /// Annotation or label of a workload, pod template or pod: seconds of work of all members that are lost when one is
 /// disrupted.
 pub const SECONDS_AT_RISK: &str = "octavo.dev/seconds-at-risk";
+/// Annotation of pods: the signal that asks a container to save its work before the pod leaves, such as `SIGUSR1`.
+pub const CHECKPOINT_SIGNAL: &str = "checkpoint.octavo.dev/signal";
+/// Annotation of pods: the container that gets the signal; the first one if it is not set.
+pub const CHECKPOINT_CONTAINER: &str = "checkpoint.octavo.dev/container";
+/// Annotation of pods: port and path of the POST that asks a pod to save its work, such as `:8080/checkpoint`.
+pub const CHECKPOINT_HTTP: &str = "checkpoint.octavo.dev/http";
+/// Annotation of pods: volume and path of the file that asks a pod to save its work, such as `control/checkpoint`.
+pub const CHECKPOINT_FILE: &str = "checkpoint.octavo.dev/file";
+/// Annotation of pods: the time that they have to save their work, in seconds.
+pub const CHECKPOINT_DEADLINE: &str = "checkpoint.octavo.dev/deadline-seconds";
 
 /// Reporter of events and field manager in server-side apply.
 pub const AGENT: &str = "octavo-agent";

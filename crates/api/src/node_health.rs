@@ -10,6 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::checkpoint::{CheckpointReport, CheckpointRequest};
 use crate::condition::Condition;
 use crate::health_policy::MODES;
 
@@ -43,6 +44,11 @@ pub struct NodeHealthSpec {
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["uuid".into()]))]
     pub devices: Vec<DeviceOrders>,
+    /// Pods that are to save their work, because they leave.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["uid".into()]))]
+    pub checkpoints: Vec<CheckpointRequest>,
 }
 
 /// What is to be done with a device.
@@ -135,6 +141,11 @@ pub struct NodeHealthStatus {
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["uuid".into()]))]
     pub devices: Vec<DeviceHealth>,
+    /// What became of requests for checkpoints.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["uid".into()]))]
+    pub checkpoints: Vec<CheckpointReport>,
     /// `Healthy`: whether all devices are in service. `PolicyAccepted`: whether the agent can use the policy of its node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]

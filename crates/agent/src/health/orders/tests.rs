@@ -67,7 +67,7 @@ fn orders_and_permits_come_from_the_spec() {
         DeviceOrders { uuid: "a".to_owned(), order: Some(order), ..DeviceOrders::default() },
         DeviceOrders { uuid: "b".to_owned(), permit: Some(permit), ..DeviceOrders::default() },
     ];
-    let object = NodeHealth::new("node", NodeHealthSpec { devices });
+    let object = NodeHealth::new("node", NodeHealthSpec { devices, ..NodeHealthSpec::default() });
     let policy = Policy { mode: Mode::Act, evict: true, ..Policy::default() };
     let orders = Orders::of(policy, Some(&object), BTreeSet::new());
     assert_eq!((orders.policy.mode, orders.policy.evict), (Mode::Act, false), "the controller's");
