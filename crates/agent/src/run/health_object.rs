@@ -291,6 +291,7 @@ impl HealthObject {
             in_service: count(devices.len() - out.len()),
             total: count(devices.len()),
             devices: devices.to_vec(),
+            checkpoints: Vec::new(),
             conditions: vec![healthy, accepted],
         }
     }
