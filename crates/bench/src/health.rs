@@ -1,9 +1,10 @@
-//! From the failure of a GPU to its taint, and 200 nodes whose GPUs fail at once.
+//! From the failure of a GPU to its taint, 200 nodes whose GPUs fail at once, and the controller's memory on 12,500 nodes.
 //!
 //! Faults are written into the state of simulated machines, as `octavo lab gpu NODE GPU fail` does. Times are those at which a watch of
 //! the benchmark sees what was written.
 
 mod burst;
+mod memory;
 mod observer;
 mod taint;
 
@@ -16,10 +17,11 @@ use octavo_machine::{Event, EventKind, Machine, MachineError, RecoveryAction};
 /// The XID of the faults: an uncontained memory error.
 const XID: u64 = 95;
 
-/// Measures both.
+/// Measures all of it.
 pub(crate) async fn run(octavo: &Path) -> anyhow::Result<Vec<Figure>> {
     let mut figures = Box::pin(taint::run(octavo)).await?;
     figures.extend(Box::pin(burst::run(octavo)).await?);
+    figures.extend(Box::pin(memory::run(octavo)).await?);
     Ok(figures)
 }
 

@@ -93,7 +93,7 @@ enum Name {
     Domains,
     /// A node with device plugin, labels and static MIG: start, allocation, changes of config, mode and MIG layout.
     Operator,
-    /// From the failure of a GPU to its taint, and 200 nodes whose GPUs fail at once.
+    /// From the failure of a GPU to its taint, 200 nodes whose GPUs fail at once, the controller's memory.
     Health,
     /// All benchmarks, one after another.
     All,
