@@ -5,6 +5,7 @@
 mod args;
 pub mod cdi;
 mod checkpoint;
+mod checkpoint_hooks;
 pub mod claims;
 mod compute_domain;
 pub mod config;

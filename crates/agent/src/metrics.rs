@@ -7,6 +7,7 @@ mod reference;
 use std::sync::Arc;
 use std::time::Duration;
 
+use octavo_api::checkpoint::CheckpointOutcome;
 use octavo_api::names::{NODE_MODE_METRIC, NODE_PROBLEMS_METRIC};
 use octavo_api::node_health::{DeviceHealth, STATES};
 use octavo_enforcement::metrics::EnforcementMetrics;
@@ -125,6 +126,12 @@ struct XidLabels {
     xid: u64,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CheckpointLabels {
+    hook: &'static str,
+    outcome: &'static str,
+}
+
 /// All metrics of the process, shared by its nodes.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -145,6 +152,7 @@ pub(crate) struct Metrics {
     shares: Family<NodeLabels, Gauge>,
     mig_duration: Family<MigLabels, Histogram, fn() -> Histogram>,
     mig_failures: Family<NodeMigLabels, Counter>,
+    checkpoints: Family<CheckpointLabels, Histogram, fn() -> Histogram>,
     /// Those of device plugins.
     pub(crate) plugin: Arc<PluginMetrics>,
     /// Those of shares.
@@ -186,6 +194,10 @@ impl Metrics {
                 Histogram::new(exponential_buckets(0.003_125, 2.0, 15))
             }),
             mig_failures: Family::default(),
+            // To the longest time that a pod may have, an hour.
+            checkpoints: Family::new_with_constructor(|| {
+                Histogram::new(exponential_buckets(0.125, 2.0, 16))
+            }),
             plugin: Arc::new(PluginMetrics::new(registry)),
             enforcement: Arc::new(EnforcementMetrics::new(registry)),
         };
@@ -270,6 +282,11 @@ impl Metrics {
             "MIG instances that could not be created or destroyed",
             metrics.mig_failures.clone(),
         );
+        registry.register(
+            "octavo_agent_checkpoint_seconds",
+            "Time of pods that leave from the ask to save their work to the outcome",
+            metrics.checkpoints.clone(),
+        );
         metrics
     }
 
@@ -320,6 +337,23 @@ impl Metrics {
             let labels = NodeMigLabels { node: node.to_owned(), operation };
             self.mig_failures.get_or_create(&labels).inc();
         }
+    }
+
+    /// Counts a pod that was asked to save its work.
+    pub(crate) fn checkpoint(
+        &self,
+        hook: &'static str,
+        outcome: CheckpointOutcome,
+        took: Duration,
+    ) {
+        let outcome = match outcome {
+            CheckpointOutcome::Running => "Running",
+            CheckpointOutcome::Saved => "Saved",
+            CheckpointOutcome::Failed => "Failed",
+            CheckpointOutcome::TimedOut => "TimedOut",
+        };
+        let labels = CheckpointLabels { hook, outcome };
+        self.checkpoints.get_or_create(&labels).observe(took.as_secs_f64());
     }
 
     /// Sets how many GPUs a node has.

@@ -6,7 +6,7 @@
 //! gpu_time  gives the processes of shares leases of GPU time
 //! swap      moves memory of shares between the GPU and the host
 //! watchdog  compares the driver's memory counts with the shares, and acts on those that exceed theirs
-//! process   processes of containers: freeze, thaw, kill
+//! process   processes of containers: find, signal, freeze, thaw, kill
 //! release   removes the files of a share at its end
 //! standalone   a share without a cluster: `octavo share`
 //! ```
@@ -16,7 +16,7 @@
 pub mod backend;
 mod gpu_time;
 pub mod metrics;
-mod process;
+pub mod process;
 mod release;
 pub mod share;
 pub mod standalone;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use octavo_api::checkpoint::CheckpointOutcome;
 use octavo_gpu::{DriverVersions, Inventory};
 use octavo_kube_io::metrics_page;
 use prometheus_client::registry::Registry;
@@ -25,6 +26,7 @@ fn touch_all(metrics: &Metrics) {
     metrics.refused(DraDriver::GPU, Operation::Unprepare, "");
     metrics.prepared("", HeldCounts::default());
     metrics.mig("", MigOperation::Create, Duration::ZERO, false);
+    metrics.checkpoint("", CheckpointOutcome::Saved, Duration::ZERO);
     let versions = DriverVersions { driver: String::new(), cuda: (0, 0), nvml: String::new() };
     metrics.gpus("", &Inventory { versions, gpus: Vec::new(), unreadable: Vec::new() });
     metrics.xid("", 0);

@@ -5,11 +5,14 @@
 //! spec: orders, permits ---------------+--> Orders --> the driver's thread
 //! claims that hold GPUs ---------------'                   |
 //! status <---------------- devices of the snapshot <-------'
+//!   '--- reports <-- CheckpointHooks <-- requests of the spec
 //! ```
 //!
 //! The active agent alone does this. Without the custom resources there are no orders, and nothing is written.
 
-use std::collections::BTreeSet;
+mod read;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,15 +25,18 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt as _};
 use octavo_api::Condition;
+use octavo_api::checkpoint::CheckpointReport;
 use octavo_api::health_policy::HealthPolicy;
 use octavo_api::names::{AGENT_CONTROLLER, CONDITION_HEALTHY, CONDITION_POLICY_ACCEPTED};
 use octavo_api::node_health::{DeviceHealth, NodeHealth, NodeHealthStatus, is_in_service};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::node::NodeAgent;
 use super::node_settings::NodeIdentity;
+use super::serving::ActivePeriod;
+use crate::checkpoint_hooks::{CheckpointHooks, HookPaths};
 use crate::claims::{Claims, boot_id};
 use crate::config::NodeConfig;
 use crate::health::{Chosen, Orders, Policies};
@@ -55,6 +61,9 @@ pub(super) struct HealthObject {
     boot_id: Option<String>,
     policies: Policies,
     object: Option<NodeHealth>,
+    /// Pods that are to save their work.
+    hooks: CheckpointHooks,
+    reports: watch::Receiver<BTreeMap<String, CheckpointReport>>,
     /// What was last sent to the driver's thread.
     sent: Option<Orders>,
     /// What was last written.
@@ -63,11 +72,23 @@ pub(super) struct HealthObject {
 
 impl HealthObject {
     /// The objects of an agent's node.
-    pub(super) fn new(agent: &NodeAgent, client: Client, claims: Claims) -> Self {
+    pub(super) fn new(
+        agent: &NodeAgent,
+        client: Client,
+        claims: Claims,
+        period: &ActivePeriod,
+    ) -> Self {
         let mut snapshots = agent.snapshots.clone();
         snapshots.mark_changed();
         let mut identity = agent.identity.subscribe();
         identity.mark_changed();
+        let boot_id = boot_id(&agent.config.paths).ok();
+        let hooks = CheckpointHooks::new(
+            HookPaths::of(&agent.config),
+            boot_id.clone().unwrap_or_default(),
+            Arc::clone(&agent.shared.metrics),
+            period.tasks.clone(),
+        );
         Self {
             client,
             config: Arc::clone(&agent.config),
@@ -75,9 +96,11 @@ impl HealthObject {
             waker: agent.waker.clone(),
             snapshots,
             identity,
-            boot_id: boot_id(&agent.config.paths).ok(),
+            boot_id,
             policies: Policies::default(),
             object: None,
+            reports: hooks.reports(),
+            hooks,
             sent: None,
             written: None,
         }
@@ -89,13 +112,16 @@ impl HealthObject {
         let _quiet = Quiet(self.waker.clone());
         let kind = ApiResource::erase::<HealthPolicy>(&());
         let policies: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind);
-        let objects: Api<NodeHealth> = Api::all(self.client.clone());
+        // Requests of a later controller must not hide the others.
+        let kind = ApiResource::erase::<NodeHealth>(&());
+        let objects: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind);
         let own = format!("metadata.name={}", self.config.node_name);
         let own = watcher::Config::default().fields(&own);
         let mut policies =
             pin!(watcher::watcher(policies, watcher::Config::default()).default_backoff());
-        let mut objects = pin!(watcher::watcher(objects.clone(), own).default_backoff());
+        let mut objects = pin!(watcher::watcher(objects, own).default_backoff());
         let mut relisted = Policies::default();
+        let mut relisted_object = None;
         let mut is_listed = (false, false);
         let mut has_objects = true;
         let mut write_at: Option<Instant> = None;
@@ -105,6 +131,7 @@ impl HealthObject {
             tokio::select! {
                 changed = self.snapshots.changed() => if changed.is_err() { return },
                 changed = self.identity.changed() => if changed.is_err() { return },
+                changed = self.reports.changed() => if changed.is_err() { return },
                 Some(event) = policies.next() => match event {
                     Ok(Event::Init) => relisted = Policies::default(),
                     Ok(Event::InitApply(policy)) => relisted.insert(&policy),
@@ -120,13 +147,19 @@ impl HealthObject {
                     }
                 },
                 Some(event) = objects.next() => match event {
-                    Ok(Event::InitApply(object) | Event::Apply(object)) => {
-                        self.object = Some(object);
-                    }
+                    Ok(Event::Apply(object)) => self.take(Some(object)),
+                    Ok(Event::InitApply(object)) => relisted_object = Some(object),
                     // A fence stays, whatever becomes of the object.
-                    Ok(Event::Delete(_)) => (self.object, self.written) = (None, None),
-                    Ok(Event::InitDone) => (is_listed.1, has_objects) = (true, true),
-                    Ok(Event::Init) => self.object = None,
+                    Ok(Event::Delete(_)) => {
+                        self.written = None;
+                        self.take(None);
+                    }
+                    Ok(Event::InitDone) => {
+                        self.take(relisted_object.take());
+                        (is_listed.1, has_objects) = (true, true);
+                    }
+                    // What was wanted stays until the list is there.
+                    Ok(Event::Init) => relisted_object = None,
                     Err(error) => {
                         is_listed.1 |= is_absent(&error);
                         has_objects &= !is_absent(&error);
@@ -152,6 +185,21 @@ impl HealthObject {
                     Some(Instant::now() + RETRY_INTERVAL)
                 }
             };
+        }
+    }
+
+    /// Takes the node's object, or that there is none.
+    fn take(&mut self, object: Option<DynamicObject>) {
+        match object.map(read::read).transpose() {
+            Ok(read) => {
+                let (object, requests) = read.unzip();
+                self.object = object;
+                let requests: Vec<Value> = requests.unwrap_or_default();
+                self.hooks.set_requests(&requests);
+            }
+            Err(error) => {
+                tracing::warn!(node = %self.config.node_name, %error, "the node's health cannot be read; what was last wanted holds");
+            }
         }
     }
 
@@ -291,7 +339,7 @@ impl HealthObject {
             in_service: count(devices.len() - out.len()),
             total: count(devices.len()),
             devices: devices.to_vec(),
-            checkpoints: Vec::new(),
+            checkpoints: self.reports.borrow().values().cloned().collect(),
             conditions: vec![healthy, accepted],
         }
     }

@@ -176,7 +176,7 @@ impl NodeAgent {
             self.snapshots.clone(),
             self.reached.subscribe(),
         ));
-        period.spawn(HealthObject::new(self, client.clone(), claims.clone()).follow());
+        period.spawn(HealthObject::new(self, client.clone(), claims.clone(), period).follow());
         let hooks =
             hook_socket::serve(hook_socket::path(&self.config.paths.run_root), claims.clone());
         period.spawn(hooks);

@@ -18,6 +18,8 @@ pub(crate) struct Proc {
 /// The used fields of `/proc/<pid>/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stat {
+    /// Pid of its parent.
+    pub(crate) parent: u32,
     /// When it began, in clock ticks since boot.
     pub(crate) start_time: u64,
     /// Whether the thread is ending.
@@ -47,9 +49,15 @@ impl Cgroups {
     /// `...-pod<uid>.slice` with underscores with systemd. The outermost match counts, since a container may create any
     /// names below its own cgroup.
     pub(crate) fn pod(&self) -> Option<String> {
+        self.pod_and_container().map(|(pod, _)| pod)
+    }
+
+    /// UID of the pod, and the name of the cgroup that the runtime made in it.
+    pub(crate) fn pod_and_container(&self) -> Option<(String, &str)> {
         [&self.unified, &self.freezer].into_iter().flatten().find_map(|path| {
-            let path = path.split('/').skip_while(|segment| matches!(*segment, "" | ".."));
-            path.map(pod_of).find(Option::is_some).flatten()
+            let mut path = path.split('/').skip_while(|segment| matches!(*segment, "" | ".."));
+            let pod = path.find_map(pod_of)?;
+            Some((pod, path.next().unwrap_or_default()))
         })
     }
 }
@@ -88,6 +96,12 @@ impl Proc {
             // A thread that disappeared has exited.
             stat.map_or(true, |text| stat_of(&text).is_some_and(|stat| stat.is_exiting))
         })
+    }
+
+    /// Pids of all processes.
+    pub(crate) fn pids(&self) -> io::Result<Vec<u32>> {
+        let entries = fs::read_dir(&self.root)?.flatten();
+        Ok(entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
     }
 
     /// The cgroups of a process, or of this process for `self`.
@@ -133,10 +147,11 @@ impl Proc {
 fn stat_of(text: &str) -> Option<Stat> {
     let (_, fields) = text.rsplit_once(')')?;
     let mut fields = fields.split_whitespace();
-    // Fields 9 and 22 of proc(5). The first field after the name is number 3.
-    let flags: u64 = fields.nth(6)?.parse().ok()?;
+    // Fields 4, 9 and 22 of proc(5). The first field after the name is number 3.
+    let parent = fields.nth(1)?.parse().ok()?;
+    let flags: u64 = fields.nth(4)?.parse().ok()?;
     let start_time = fields.nth(12)?.parse().ok()?;
-    Some(Stat { start_time, is_exiting: flags & PF_EXITING != 0 })
+    Some(Stat { parent, start_time, is_exiting: flags & PF_EXITING != 0 })
 }
 
 fn cgroups_of(text: &str) -> Cgroups {

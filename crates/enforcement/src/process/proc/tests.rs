@@ -3,9 +3,9 @@ use super::{Cgroups, Mount, Proc, Stat, cgroups_of, mount_of, stat_of};
 #[test]
 fn a_process_is_read_whatever_it_is_called() {
     let text = "12 (a) b (c) R 1 12 12 0 -1 4194308 1 0 0 0 0 0 0 0 20 0 3 0 4711 1 2";
-    assert_eq!(stat_of(text), Some(Stat { start_time: 4711, is_exiting: true }));
+    assert_eq!(stat_of(text), Some(Stat { parent: 1, start_time: 4711, is_exiting: true }));
     let text = "12 (x) R 1 12 12 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 3 0 4711";
-    assert_eq!(stat_of(text), Some(Stat { start_time: 4711, is_exiting: false }));
+    assert_eq!(stat_of(text), Some(Stat { parent: 1, start_time: 4711, is_exiting: false }));
     assert_eq!(stat_of("12 (x) R 1 2"), None);
 }
 
