@@ -130,11 +130,13 @@ impl Collected {
         is_over
     }
 
-    /// Notes that the process has ended, and how.
+    /// Notes that the process has ended, and how. It fails the check of the one GPU that it tested then. Of several none is known to be
+    /// the cause.
     pub(super) fn ended(&mut self, how: &Ended) {
         if self.is_done {
             return;
         }
+        let tested: BTreeSet<i32> = self.in_progress.iter().map(|(gpu, ..)| *gpu).collect();
         let message = match how {
             Ended::Early(how) => format!("the process that tests has ended early: {how}"),
             Ended::Killed => {
@@ -144,7 +146,10 @@ impl Collected {
         for (gpu, check, _) in std::mem::take(&mut self.in_progress) {
             let message = message.clone();
             let check = match how {
-                Ended::Early(_) => Check::failed(check, message, None),
+                Ended::Early(_) if tested.len() == 1 => Check::failed(check, message, None),
+                Ended::Early(_) => {
+                    Check::not_tried(check, format!("{message}; test each GPU by itself (--gpus)"))
+                }
                 Ended::Killed => Check::not_tried(check, message),
             };
             self.end(gpu, check);
@@ -214,6 +219,19 @@ mod tests {
         assert!(collected.gpus[0].checks[0].message.as_deref().expect("why").contains("signal 11"));
         assert_eq!(collected.gpus[1].verdict, Verdict::NotTried);
         assert!(collected.message.is_some());
+    }
+
+    #[test]
+    fn a_process_that_ends_in_checks_of_several_gpus_fails_none_of_them() {
+        let (mut collected, start) = two();
+        collected.add(Line::Begin(0, CheckName::Memory), start);
+        collected.add(Line::Begin(1, CheckName::Memory), start);
+        collected.ended(&Ended::Early("signal 11".to_owned()));
+        for report in &collected.gpus {
+            assert_eq!(report.verdict, Verdict::NotTried);
+            let why = report.checks[0].message.as_deref().expect("why");
+            assert!(why.contains("signal 11") && why.contains("by itself"), "{why}");
+        }
     }
 
     #[test]

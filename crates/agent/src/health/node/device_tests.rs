@@ -44,6 +44,8 @@ pub(super) struct DeviceTests {
     current: BTreeMap<DeviceId, (Attempt, Option<TestResult>)>,
     /// Those that could not be tried.
     not_tried: BTreeMap<DeviceId, NotTried>,
+    /// Devices whose test with others could not be tried: each is tested by itself until its result is known.
+    alone: BTreeSet<DeviceId>,
 }
 
 /// A test that could not be tried.
@@ -148,6 +150,7 @@ impl NodeHealth {
             TestResult::Failed(found) => Some(found),
         };
         self.tests.not_tried.remove(&device);
+        self.tests.alone.remove(&device);
         let outcome = if found.is_none() { Outcome::Passed } else { Outcome::Failed };
         if let Some(known) = self.record.gpus.values_mut().find(|known| known.id == device) {
             known.found = found;
@@ -162,23 +165,42 @@ impl NodeHealth {
             return None;
         }
         let mut run = TestRun { tests: Vec::new(), seconds: 0 };
+        let mut is_alone_busy = self.tests.alone.iter().any(|device| self.is_under_test(*device));
+        let mut is_full = false;
         for test in self.decisions.tests.clone() {
             let Some((uuid, known)) = self.known(test.device) else { continue };
             let is_due = known.seen.is_good()
                 && !self.in_mig_mode.contains(uuid)
                 && !self.occupied.contains(&test.device)
-                && !self.tests.current.contains_key(&test.device)
-                && (run.tests.is_empty() || run.seconds == test.seconds);
-            if is_due {
+                && !self.tests.current.contains_key(&test.device);
+            if !is_due {
+                continue;
+            }
+            let is_alone = self.tests.alone.contains(&test.device);
+            // Those that are tested by themselves follow one another, as one process has memory for all of a run.
+            let waits = is_alone && is_alone_busy;
+            let fits =
+                run.tests.is_empty() || (run.seconds == test.seconds && !is_alone && !is_full);
+            let is_begun = !waits && fits;
+            if is_begun {
                 run.tests.push((test.attempt, uuid.clone()));
                 run.seconds = test.seconds;
+                is_full = is_alone;
+                is_alone_busy |= is_alone;
                 self.tests.current.insert(test.device, (test.attempt, None));
-                if let Some(device) = self.record.domain.devices.get_mut(&test.device) {
-                    device.track.since = device.track.since.max(now);
-                }
+            }
+            if is_begun || waits {
+                self.restart_time(test.device, now);
             }
         }
         (!run.tests.is_empty()).then_some(run)
+    }
+
+    /// Has the time of a test run from now.
+    fn restart_time(&mut self, device: DeviceId, now: u64) {
+        if let Some(device) = self.record.domain.devices.get_mut(&device) {
+            device.track.since = device.track.since.max(now);
+        }
     }
 
     /// Whether a run is not wanted any more, as after a fault of one of its GPUs, or the word of a person.
@@ -197,13 +219,21 @@ impl NodeHealth {
         }
     }
 
-    /// Takes what became of tests on GPUs.
+    /// Takes what became of the tests of a run. One process tested its GPUs. If it could not try one of several, the cause may be
+    /// another one: then each is tested by itself.
     pub(crate) fn tested(&mut self, results: Vec<(Attempt, String, TestResult)>) {
+        let is_group = results.len() > 1;
         for (attempt, uuid, result) in results {
-            if self.runs(attempt, &uuid)
-                && let Some(known) = self.record.gpus.get(&uuid)
-            {
-                self.tests.current.insert(known.id, (attempt, Some(result)));
+            let Some(known) = self.record.gpus.get(&uuid) else { continue };
+            let device = known.id;
+            if !self.runs(attempt, &uuid) {
+                continue;
+            }
+            if is_group && matches!(result, TestResult::NotTried(_)) {
+                self.tests.alone.insert(device);
+                self.tests.current.remove(&device);
+            } else {
+                self.tests.current.insert(device, (attempt, Some(result)));
             }
         }
     }

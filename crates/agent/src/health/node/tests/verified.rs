@@ -196,6 +196,37 @@ fn a_run_that_ends_for_one_of_its_gpus_begins_again_for_the_others() {
 }
 
 #[test]
+fn gpus_whose_test_together_could_not_be_tried_are_tested_one_by_one() {
+    let mut health = node(None, BOOT, 3);
+    health.set_orders(probed(Mode::Fence), 1);
+    for index in 0..3 {
+        health.answer(&uuid(index), &Ok(advice(RecoveryAction::DrainP2p)), 1);
+        health.answer(&uuid(index), &Ok(well()), 2);
+    }
+    decide(&mut health, 2);
+    let run = health.next_tests(2).unwrap();
+    assert_eq!(run.tests.len(), 3);
+    // CUDA hides one of them, and so the process sees none.
+    let why = TestResult::NotTried("there is no GPU".to_owned());
+    health.tested(results(&run, &why));
+    let mut now = 10;
+    for _ in 0..4 {
+        decide(&mut health, now);
+        let alone = health.next_tests(now).unwrap();
+        assert_eq!((alone.tests.len(), health.next_tests(now)), (1, None), "one after the other");
+        // However long the others wait.
+        now += 1_000;
+        decide(&mut health, now);
+        assert_eq!(health.next_tests(now), None);
+        let is_hidden = alone.tests[0].1 == uuid(0);
+        health.tested(results(&alone, if is_hidden { &why } else { &TestResult::Passed }));
+        decide(&mut health, now);
+    }
+    assert_eq!([1, 2].map(|index| state(&health, index)), ["Probation"; 2]);
+    assert_eq!(state(&health, 0), "Verifying", "it holds up no other one, and is tried again");
+}
+
+#[test]
 fn links_that_are_still_trained_end_no_test() {
     let mut health = suspect(None);
     health.driver_opened(2);
