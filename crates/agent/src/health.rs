@@ -25,6 +25,8 @@ use octavo_health::reason::Reason;
 use octavo_health::state::Effect;
 
 pub(crate) use node::{NodeHealth, TestResult, TestRun};
+#[cfg(test)]
+pub(crate) use orders::Permit;
 pub(crate) use orders::{Chosen, Orders, Policies};
 pub(crate) use record::RecordFile;
 

@@ -179,9 +179,11 @@ impl Monitor {
                 self.publish();
             }
             let is_closed = self.close(driver);
-            if let Some(work) =
-                work.filter(|_| is_closed && !self.stop.is_cancelled() && !self.is_to_release())
-            {
+            let is_wanted = |work: &ClosedWork| {
+                let may_run = is_closed || !work.has_to_be_closed;
+                may_run && !self.stop.is_cancelled() && !self.is_to_release()
+            };
+            if let Some(work) = work.filter(is_wanted) {
                 (work.run)();
             }
         }

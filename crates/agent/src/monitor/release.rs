@@ -14,7 +14,7 @@ const SETTINGS_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Timeout for running calls to a driver that is being closed, and its poll interval. Hanging calls must not leave the
 /// node without a driver.
-const DRIVER_CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
+const DRIVER_CLOSE_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 3 } else { 30 });
 const DRIVER_CLOSE_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Monitor {

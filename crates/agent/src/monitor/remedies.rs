@@ -54,7 +54,8 @@ impl Monitor {
                 End::Now(Outcome::Refused)
             });
         });
-        Some(ClosedWork { what, run })
+        // A call that hangs in the driver is what a reboot ends.
+        Some(ClosedWork { what, has_to_be_closed: remedy != Remedy::Reboot, run })
     }
 }
 
@@ -99,3 +100,6 @@ fn apply(driver_root: &Path, remedy: Remedy, uuids: &[String]) -> Result<(), Rem
     programs::run(driver_root, "nvidia-smi", arguments, RESET_TIMEOUT)?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -65,6 +65,8 @@ impl MonitorRequests {
 pub(crate) struct ClosedWork {
     /// What happens, for people.
     pub(super) what: String,
+    /// Whether it is left out if a call hangs in the driver, so that it cannot be closed.
+    pub(super) has_to_be_closed: bool,
     /// Does it, unless its caller waits no more.
     pub(super) run: Box<dyn FnOnce() + Send>,
 }
@@ -89,7 +91,7 @@ impl Waker {
                 let _ = answer.send(work());
             }
         });
-        let _ = self.0.send(Message::WhileClosed(ClosedWork { what, run }));
+        let _ = self.0.send(Message::WhileClosed(ClosedWork { what, has_to_be_closed: true, run }));
         done.await.ok()
     }
 

@@ -56,14 +56,14 @@ impl Rebooter {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::os::unix::process::ExitStatusExt as _;
     use std::process::{Child, Command};
 
     use super::*;
 
     /// A program with a name.
-    fn program(name: &str) -> (tempfile::TempDir, Child) {
+    pub(in crate::monitor::remedies) fn program(name: &str) -> (tempfile::TempDir, Child) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
         std::fs::copy("/bin/sleep", &path).unwrap();
@@ -78,7 +78,7 @@ mod tests {
         (folder, child)
     }
 
-    fn rebooter(child: &Child) -> Rebooter {
+    pub(in crate::monitor::remedies) fn rebooter(child: &Child) -> Rebooter {
         let manager = i32::try_from(child.id()).unwrap();
         Rebooter { proc_root: Some("/proc".into()), manager }
     }
