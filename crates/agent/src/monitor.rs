@@ -8,6 +8,7 @@
 mod event_thread;
 mod health;
 mod no_events;
+mod opening;
 mod release;
 mod remedies;
 mod requests;
@@ -19,7 +20,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use octavo_api::node_health::DeviceHealth;
-use octavo_gpu::{Driver, DriverError, DriverHandle, Gpu, Inventory, UnreadableGpu};
+use octavo_gpu::{Driver, DriverError, DriverHandle, Gpu, Inventory};
 use octavo_kube_io::Backoff;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -191,15 +192,8 @@ impl Monitor {
 
     /// Follows the GPUs until `stop`, until the driver as a whole stops answering, or until something is to be done while it is closed.
     fn follow(&mut self, driver: &dyn Driver) -> Option<ClosedWork> {
-        if self
-            .snapshot
-            .inventory
-            .as_ref()
-            .is_some_and(|found| found.gpus.is_empty() && found.unreadable.is_empty())
-        {
-            // GPUs that come later, for example from another driver, are seen by a driver that is opened again.
-            self.pause(MAX_POLL_DELAY);
-            return None;
+        if self.has_no_gpus() {
+            return self.await_gpus(driver);
         }
         let mut unanswered = 0;
         while !self.stop.is_cancelled() {
@@ -237,52 +231,6 @@ impl Monitor {
     fn driver_gone(&mut self) {
         self.snapshot.is_driver_gone = true;
         self.health.driver_gone(now());
-    }
-
-    /// Opens the driver and reads its GPUs, with retries; `None` after `stop`.
-    fn open(&mut self, open: &Opener) -> Option<Arc<dyn Driver>> {
-        let mut failures = 0;
-        loop {
-            self.stay_released();
-            if self.stop.is_cancelled() {
-                return None;
-            }
-            let opened = open().and_then(|driver| {
-                self.mode_changes = driver.mig_mode_changes();
-                let inventory = Inventory::read(&*driver)?;
-                Ok((driver, inventory))
-            });
-            match opened {
-                Ok((driver, inventory)) => {
-                    self.adopt(inventory);
-                    self.health.driver_back();
-                    self.telemetry = Telemetry::default();
-                    self.health.driver_opened(now());
-                    self.read_telemetry(&*driver);
-                    self.snapshot.error = None;
-                    self.snapshot.is_driver_gone = false;
-                    self.snapshot.driver = DriverHandle::of(&driver);
-                    self.check_modules();
-                    self.backoff.reset();
-                    self.publish();
-                    return Some(driver);
-                }
-                Err(error) => {
-                    self.metrics.driver_failure(&self.node);
-                    let error = error.to_string();
-                    if self.snapshot.error.as_ref() != Some(&error) {
-                        tracing::error!(node = %self.node, %error, "the GPUs cannot be read; trying again");
-                    }
-                    self.snapshot.error = Some(error);
-                    failures += 1;
-                    if failures >= MAX_FAILED_READS {
-                        self.driver_gone();
-                    }
-                    self.publish();
-                    self.pause(REOPEN_INTERVAL);
-                }
-            }
-        }
     }
 
     /// Handles events until `stop`, until the driver is to be released, or until something is to be done while it is closed.
@@ -429,30 +377,6 @@ impl Monitor {
         }
         self.ask_all(driver);
         read
-    }
-
-    /// Applies a new inventory. GPUs that became unreadable stay, unless another GPU took their place.
-    fn adopt(&mut self, mut inventory: Inventory) {
-        if let Some(known) = &self.snapshot.inventory {
-            for gpu in &known.gpus {
-                let is_recorded = |found: &Gpu| found.uuid == gpu.uuid || found.minor == gpu.minor;
-                if !inventory.gpus.iter().any(is_recorded) {
-                    inventory.unreadable.retain(|unreadable| unreadable.index != gpu.index);
-                    inventory.gpus.push(gpu.clone());
-                }
-            }
-            inventory.gpus.sort_by_key(|gpu| gpu.index);
-            inventory.keep_numbers(known);
-        }
-        if self.snapshot.inventory.as_deref() == Some(&inventory) {
-            return;
-        }
-        for UnreadableGpu { index, error } in &inventory.unreadable {
-            tracing::error!(node = %self.node, index, %error, "a GPU cannot be read; the others are served");
-        }
-        self.health.set_gpus(&inventory.gpus);
-        self.metrics.gpus(&self.node, &inventory);
-        self.snapshot.inventory = Some(Arc::new(inventory));
     }
 
     fn publish(&mut self) {
