@@ -69,7 +69,8 @@ impl Domain {
         self.drain_peers(policy, device, group, facts.now);
         let attempt = self.new_attempt();
         for member in group {
-            let event = Event::RemedyBegins { remedy: needs, attempt };
+            let is_own = *member == device || self.needs(*member) == Some(needs);
+            let event = Event::RemedyBegins { remedy: needs, attempt, is_own };
             self.advance(policy, *member, event, facts.now);
         }
         used.add(&racks(facts, group));

@@ -34,6 +34,8 @@ pub enum Event {
         remedy: Remedy,
         /// Its number.
         attempt: Attempt,
+        /// Whether the device itself needs it. Otherwise it makes room for the remedy of another one.
+        is_own: bool,
     },
     /// Its test begins; its clients are gone.
     TestBegins(Attempt),
@@ -71,7 +73,10 @@ pub fn step(track: &Track, rules: &Rules, event: Event, now: u64) -> Track {
             suspected(track, rules, reason, needs, is_own, now)
         }
         Event::Failed { reason, needs, is_own } => failed(track, rules, reason, needs, is_own, now),
-        Event::RemedyBegins { remedy, attempt } => begun(track, rules, remedy, attempt, now),
+        Event::RemedyBegins { remedy, attempt, is_own } => {
+            let tried = if is_own { remedy.max(track.tried) } else { track.tried };
+            begun(&Track { attempt, tried, ..*track }, rules, remedy, now)
+        }
         Event::TestBegins(attempt) => test_begun(track, attempt, now),
         Event::Ended { attempt, outcome } if attempt == track.attempt => {
             ended(track, rules, outcome, now)
@@ -197,14 +202,7 @@ fn failed(
     }
 }
 
-fn begun(
-    track: &Track,
-    rules: &Rules,
-    remedy: Remedy,
-    attempt: Attempt,
-    now: u64,
-) -> Option<Track> {
-    let track = &Track { attempt, tried: remedy.max(track.tried), ..*track };
+fn begun(track: &Track, rules: &Rules, remedy: Remedy, now: u64) -> Option<Track> {
     match track.state {
         // A sign retires nothing while work goes on; the device is idle now.
         State::Suspect { .. } if is_beyond_repair(track, rules) => {
@@ -236,7 +234,16 @@ fn ended(track: &Track, rules: &Rules, outcome: Outcome, now: u64) -> Option<Tra
             Some(to(track, State::Retired { reason }, now))
         }
         (State::Resetting { reason, remedy }, Outcome::Remedied) => {
+            let track = &Track { tried: remedy.max(track.tried), ..*track };
             Some(to(track, State::Verifying { reason, after: remedy }, now))
+        }
+        // It was another device's, so this one climbs no ladder.
+        (State::Resetting { reason, remedy }, Outcome::Refused) if remedy > track.tried => {
+            let needs = match reason {
+                Reason::PeerRemedy => Remedy::Test,
+                _ => rules.ladder.after(track.tried),
+            };
+            Some(fenced(track, reason, needs, now))
         }
         (State::Resetting { remedy, .. }, Outcome::Refused) => {
             let needs = rules.ladder.after(track.tried);
