@@ -24,7 +24,6 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use crate::config::NodeConfig;
 use crate::metrics::Metrics;
-use record::RecordFile;
 use request::Request;
 use task::{Node, PodTask};
 

@@ -68,7 +68,8 @@ impl ControlFile {
 
     /// Whether anything has its name.
     pub(super) fn is_there(&self) -> bool {
-        fs::statat(&self.folder, &self.name, AtFlags::SYMLINK_NOFOLLOW) != Err(Errno::NOENT)
+        let found = fs::statat(&self.folder, &self.name, AtFlags::SYMLINK_NOFOLLOW);
+        !matches!(found, Err(Errno::NOENT))
     }
 
     /// Removes it, if it is there. A folder that the pod put in its place stays.

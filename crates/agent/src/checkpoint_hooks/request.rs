@@ -67,10 +67,12 @@ impl Request {
         let limit = limit.ok_or_else(|| {
             format!("deadlineSeconds: {seconds} is not from 1 to {MAX_DEADLINE_SECONDS}")
         })?;
-        let signal = part(value, "signal")?.map(signal).transpose()?.map(Hook::Signal);
+        let signal: Option<SignalRequest> = part(value, "signal")?;
+        let signal = signal.map(checked_signal).transpose()?.map(Hook::Signal);
         let url: Option<String> = part(value, "url")?;
-        let url = url.map(|url| target(&url)).transpose()?.map(Hook::Http);
-        let file = part(value, "file")?.map(file).transpose()?.map(Hook::File);
+        let url = url.map(|url| checked_url(&url)).transpose()?.map(Hook::Http);
+        let file: Option<FileRequest> = part(value, "file")?;
+        let file = file.map(checked_file).transpose()?.map(Hook::File);
         let mut hooks = [signal, url, file].into_iter().flatten();
         match (hooks.next(), hooks.next()) {
             (Some(hook), None) => {
@@ -99,7 +101,7 @@ fn part<T: DeserializeOwned>(value: &Value, field: &str) -> Result<T, String> {
     serde_json::from_value(value).map_err(|error| format!("{field}: {error}"))
 }
 
-fn signal(signal: SignalRequest) -> Result<SignalRequest, String> {
+fn checked_signal(signal: SignalRequest) -> Result<SignalRequest, String> {
     if is_plain_name(&signal.container_id) {
         Ok(signal)
     } else {
@@ -107,12 +109,12 @@ fn signal(signal: SignalRequest) -> Result<SignalRequest, String> {
     }
 }
 
-fn target(url: &str) -> Result<Target, String> {
+fn checked_url(url: &str) -> Result<Target, String> {
     let url: Uri = url.parse().map_err(|error| format!("url: {error}"))?;
     Target::of(&url).ok_or_else(|| "url: it must be http://, an IP address, and a path".to_owned())
 }
 
-fn file(file: FileRequest) -> Result<FileRequest, String> {
+fn checked_file(file: FileRequest) -> Result<FileRequest, String> {
     let is_part = |part: &str| !matches!(part, "" | "." | "..") && !part.contains('\0');
     if !is_part(&file.volume) || file.volume.contains('/') {
         return Err("file.volume: it is no name of a volume".to_owned());

@@ -290,8 +290,9 @@ impl PodTask {
         match wait {
             Wait::Process(None) => Ok(()),
             Wait::Process(Some(process)) => {
+                #[expect(deprecated, reason = "the other way is unsafe; the descriptor is owned")]
                 let process = AsyncFd::with_interest(process, Interest::READABLE)?;
-                process.readable().await?;
+                let _ended = process.readable().await?;
                 Ok(())
             }
             Wait::Post => match hook {

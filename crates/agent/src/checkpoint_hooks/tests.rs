@@ -57,11 +57,11 @@ async fn a_process_that_ended_while_no_agent_was_there_has_saved() {
     hooks.set_requests(&[asked.clone()]);
     assert_eq!(node.end(&hooks, POD).await.outcome, Saved);
     // In another boot the process may be any.
-    let node = Node { boot_id: "another".to_owned(), ..Node::new() };
+    let mut node = Node::new();
     let _trainer = Trainer::start(&node, POD, "abc");
     node.hooks().set_requests(&[asked.clone()]);
     node.is_recorded(POD).await;
-    let node = Node { boot_id: "later".to_owned(), ..node };
+    node.boot_id = "another".to_owned();
     let mut hooks = node.hooks();
     hooks.set_requests(&[asked]);
     let report = node.end(&hooks, POD).await;

@@ -11,7 +11,8 @@ const XID: Reason = Reason::Xid(48);
 
 const FAULT: Event = Event::Failed { reason: XID, needs: Remedy::ResetFunction, is_own: true };
 
-const RESET: Event = Event::RemedyBegins { remedy: Remedy::ResetFunction, attempt: ONE };
+const RESET: Event =
+    Event::RemedyBegins { remedy: Remedy::ResetFunction, attempt: ONE, is_own: true };
 
 const REMEDIED: Event = ended(Outcome::Remedied);
 
@@ -56,7 +57,12 @@ fn remedies_that_fail_climb_the_ladder_and_end_in_retirement() {
     let mut remedies = Vec::new();
     while let Some(needs) = track.state.needs() {
         remedies.push(needs);
-        track = step(&track, &rules, Event::RemedyBegins { remedy: needs, attempt: ONE }, 0);
+        track = step(
+            &track,
+            &rules,
+            Event::RemedyBegins { remedy: needs, attempt: ONE, is_own: true },
+            0,
+        );
         track = step(&track, &rules, ended(Outcome::Refused), 0);
     }
     assert_eq!(remedies, rules.ladder.remedies());
@@ -195,7 +201,7 @@ fn reports_that_come_twice_change_nothing() {
 #[test]
 fn an_outcome_of_another_attempt_changes_nothing() {
     let rules = Rules::default();
-    let next = Event::RemedyBegins { remedy: Remedy::ResetBus, attempt: Attempt(2) };
+    let next = Event::RemedyBegins { remedy: Remedy::ResetBus, attempt: Attempt(2), is_own: true };
     let resetting = run(&[(0, FAULT), (1, RESET), (2, ended(Outcome::Refused)), (3, next)]);
     assert_eq!(step(&resetting, &rules, ended(Outcome::Refused), 4), resetting);
     assert_eq!(step(&resetting, &rules, REMEDIED, 4), resetting);
