@@ -59,8 +59,10 @@ async fn a_process_that_ended_while_no_agent_was_there_has_saved() {
     // In another boot the process may be any.
     let mut node = Node::new();
     let _trainer = Trainer::start(&node, POD, "abc");
-    node.hooks().set_requests(&[asked.clone()]);
+    let mut hooks = node.hooks();
+    hooks.set_requests(&[asked.clone()]);
     node.is_recorded(POD).await;
+    drop(hooks);
     node.boot_id = "another".to_owned();
     let mut hooks = node.hooks();
     hooks.set_requests(&[asked]);
