@@ -112,7 +112,7 @@ impl NodeHealth {
     }
 
     /// Takes the record over. What was observed meanwhile stays, of GPUs that were well by the record.
-    pub(crate) fn serve(&mut self, gpus: &[Gpu]) {
+    pub(crate) fn serve(&mut self, gpus: &[Gpu], has_hidden: bool) {
         if std::mem::replace(&mut self.is_active, true) {
             return;
         }
@@ -124,7 +124,7 @@ impl NodeHealth {
         self.signals.extend(read.signals);
         self.begun = read.begun;
         self.has_resumed = false;
-        self.set_gpus(gpus);
+        self.set_gpus(gpus, has_hidden);
         for (uuid, Known { id, seen, .. }) in observed.gpus {
             let Some(device) = observed.domain.devices.get(&id) else { continue };
             let Some(known) = self.record.gpus.get_mut(&uuid) else { continue };
@@ -156,8 +156,8 @@ impl NodeHealth {
     }
 
     /// Sets the node's GPUs. What is known of others stays, unless they are well: such a GPU is lost, also if it was so before the agent
-    /// started.
-    pub(crate) fn set_gpus(&mut self, gpus: &[Gpu]) {
+    /// started. Where some GPU cannot be read, `has_hidden`, each of the others may be that one: nothing of it changes.
+    pub(crate) fn set_gpus(&mut self, gpus: &[Gpu], has_hidden: bool) {
         let Record { gpus: known, domain, .. } = &mut self.record;
         let is_here = |uuid: &String| gpus.iter().any(|gpu| gpu.uuid == *uuid);
         known.retain(|uuid, known| {
@@ -165,7 +165,7 @@ impl NodeHealth {
                 .devices
                 .get(&known.id)
                 .is_none_or(|device| device.track.state == State::Healthy);
-            let is_kept = is_here(uuid) || !is_well;
+            let is_kept = is_here(uuid) || !is_well || has_hidden;
             if !is_kept {
                 domain.forget(known.id);
             }
@@ -183,16 +183,22 @@ impl NodeHealth {
             let island = islands.get(&gpu.index).copied().unwrap_or(gpu.index);
             places.insert(known.id, place(gpu, island));
         }
-        let lost =
+        let away =
             known.iter_mut().filter(|(uuid, known)| !is_here(uuid) && !known.name.is_empty());
         self.missing.clear();
-        for (uuid, known) in lost {
-            self.missing.insert(uuid.clone());
+        for (uuid, known) in away {
             let device = domain.devices.get(&known.id);
+            if device.is_none_or(|device| device.track.state == State::Healthy) {
+                continue;
+            }
+            places.insert(known.id, place_of_missing(known.id));
+            if has_hidden {
+                continue;
+            }
+            self.missing.insert(uuid.clone());
             let at = device.map_or(0, |device| device.track.since);
             let unit = Unit::Device(known.id);
             self.signals.push(Signal { at, unit, report: known.seen.lost() });
-            places.insert(known.id, place_of_missing(known.id));
         }
         self.topology = Topology::new(places, []);
     }

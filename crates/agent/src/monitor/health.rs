@@ -10,6 +10,7 @@ use octavo_gpu::{
 use octavo_health::HOUR;
 use octavo_health::signal::LinkSeverity;
 
+use super::opening::hides_gpus;
 use super::requests::HealthMessage;
 use super::{Monitor, now};
 use crate::health::takes_pods;
@@ -178,7 +179,8 @@ impl Monitor {
         match message {
             HealthMessage::Serve(answer) => {
                 let inventory = self.snapshot.inventory.clone();
-                self.health.serve(inventory.as_ref().map_or(&[], |found| &found.gpus));
+                let gpus = inventory.as_ref().map_or(&[][..], |found| &found.gpus);
+                self.health.serve(gpus, inventory.as_deref().is_some_and(hides_gpus));
                 self.ask_all(driver);
                 self.publish();
                 // The task that asked may wait no more.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-use octavo_gpu::{Driver, DriverHandle, Gpu, Inventory, UnreadableGpu};
+use octavo_gpu::{Driver, DriverError, DriverHandle, Gpu, Inventory, UnreadableGpu};
 
 use super::health::Telemetry;
 use super::requests::{ClosedWork, Message};
@@ -127,7 +127,7 @@ impl Monitor {
         for UnreadableGpu { index, error } in &inventory.unreadable {
             tracing::error!(node = %self.node, index, %error, "a GPU cannot be read; the others are served");
         }
-        self.health.set_gpus(&inventory.gpus);
+        self.health.set_gpus(&inventory.gpus, hides_gpus(&inventory));
         self.metrics.gpus(&self.node, &inventory);
         self.snapshot.inventory = Some(Arc::new(inventory));
     }
@@ -135,3 +135,11 @@ impl Monitor {
 
 #[cfg(test)]
 mod tests;
+
+/// Whether GPUs of an inventory cannot be read and are not lost, so that it is not known which they are.
+pub(super) fn hides_gpus(inventory: &Inventory) -> bool {
+    let is_lost = |error: &DriverError| {
+        matches!(error, DriverError::GpuLost { .. } | DriverError::NotFound { .. })
+    };
+    inventory.unreadable.iter().any(|unreadable| !is_lost(&unreadable.error))
+}

@@ -235,17 +235,14 @@ impl HealthObject {
 
     /// Writes the status if it has changed. Returns whether it did. Makes the object first.
     async fn write(&mut self, chosen: &Chosen) -> Result<bool, kube::Error> {
-        let (devices, missing, is_read) = {
+        let (devices, is_read) = {
             let snapshot = self.snapshots.borrow();
-            let devices = Arc::clone(&snapshot.devices);
-            let is_known = |uuid: &&String| devices.iter().any(|device| device.uuid == **uuid);
-            let missing = snapshot.health.keys().filter(|uuid| !is_known(uuid)).cloned();
-            (Arc::clone(&devices), missing.collect::<Vec<_>>(), snapshot.inventory.is_some())
+            (Arc::clone(&snapshot.devices), snapshot.inventory.is_some())
         };
         let Some(identity) = self.identity.borrow().clone().filter(|_| is_read) else {
             return Ok(false);
         };
-        let status = self.status(chosen, &devices, &missing);
+        let status = self.status(chosen, &devices);
         if self.object.is_some() && self.written.as_ref() == Some(&status) {
             return Ok(false);
         }
@@ -280,13 +277,7 @@ impl HealthObject {
         Ok(true)
     }
 
-    /// `missing`: UUIDs of GPUs out of service that the driver does not list any more.
-    fn status(
-        &self,
-        chosen: &Chosen,
-        devices: &[DeviceHealth],
-        missing: &[String],
-    ) -> NodeHealthStatus {
+    fn status(&self, chosen: &Chosen, devices: &[DeviceHealth]) -> NodeHealthStatus {
         let out: Vec<&str> = devices
             .iter()
             .filter(|device| !is_in_service(&device.state))
@@ -310,14 +301,11 @@ impl HealthObject {
                 observed_generation: None,
             }
         };
-        let part =
-            |what: &str, names: String| (!names.is_empty()).then(|| format!("{what}: {names}"));
-        let parts = [part("out of service", out.join(", ")), part("lost", missing.join(", "))];
-        let parts: Vec<_> = parts.into_iter().flatten().collect();
-        let healthy = if parts.is_empty() {
+        let healthy = if out.is_empty() {
             condition(CONDITION_HEALTHY, true, "AllInService", String::new())
         } else {
-            condition(CONDITION_HEALTHY, false, "DevicesOutOfService", parts.join("; "))
+            let message = format!("out of service: {}", out.join(", "));
+            condition(CONDITION_HEALTHY, false, "DevicesOutOfService", message)
         };
         let accepted = match (&chosen.refused, &chosen.in_force) {
             (Some(error), _) => {

@@ -81,9 +81,11 @@ impl NodeHealth {
             return;
         }
         self.has_resumed = self.has_orders;
+        // What was seen since this process began is no fault from before the test.
+        let first = self.signals.iter().map(|signal| signal.at).fold(now, u64::min);
         for device in self.record.domain.devices.values_mut() {
             if let State::Verifying { .. } = device.track.state {
-                device.track.since = now;
+                device.track.since = first;
             }
         }
     }

@@ -64,8 +64,8 @@ fn an_agent_that_takes_the_node_over_does_not_repeat_the_reboot() {
     assert!(health.next_remedy().is_some());
     let gpus = testing::inventory(2).gpus;
     let mut newcomer = NodeHealth::observer(Some(file()), BOOT);
-    newcomer.set_gpus(&gpus);
-    newcomer.serve(&gpus);
+    newcomer.set_gpus(&gpus, false);
+    newcomer.serve(&gpus, false);
     newcomer.set_orders(by_agent(), 2);
     decide(&mut newcomer, 2);
     assert_eq!((state(&newcomer, 0), newcomer.next_remedy()), ("Resetting", None));

@@ -93,7 +93,7 @@ fn a_gpu_in_mig_mode_is_not_passed_by_the_drivers_word() {
     let mut gpus = testing::inventory(2).gpus;
     gpus[0] = testing::mig::gpu(0, true);
     gpus[0].uuid = uuid(0);
-    health.set_gpus(&gpus);
+    health.set_gpus(&gpus, false);
     decide(&mut health, 2);
     let (state, wait, message) = shown(&health);
     assert_eq!((state, wait, health.next_tests(0)), ("Suspect", Some(Wait::Test), None));
@@ -107,7 +107,7 @@ fn a_gpu_in_mig_mode_is_not_passed_by_the_drivers_word() {
 #[test]
 fn a_test_waits_for_claims_and_for_orders_and_none_begins_where_a_policy_observes() {
     let mut health = NodeHealth::open(None, BOOT);
-    health.set_gpus(&testing::inventory(1).gpus);
+    health.set_gpus(&testing::inventory(1).gpus, false);
     health.answer(&uuid(0), &Ok(advice(RecoveryAction::DrainP2p)), 1);
     decide(&mut health, 1);
     health.answer(&uuid(0), &Ok(well()), 2);
@@ -141,7 +141,7 @@ fn a_test_goes_on_after_the_agent_with_its_number_and_all_its_time() {
     health.store();
     // The agent is away for longer than a test may take.
     let mut again = NodeHealth::open(file(), BOOT);
-    again.set_gpus(&testing::inventory(2).gpus);
+    again.set_gpus(&testing::inventory(2).gpus, false);
     decide(&mut again, 1_000_000);
     assert_eq!((state(&again, 0), again.next_tests(0)), ("Verifying", None), "no orders yet");
     again.set_orders(probed(Mode::Fence), 2_000_000);
@@ -150,6 +150,20 @@ fn a_test_goes_on_after_the_agent_with_its_number_and_all_its_time() {
     again.tested(results(&run, &TestResult::Passed));
     decide(&mut again, 2_000_060);
     assert_eq!(state(&again, 0), "Probation");
+}
+
+#[test]
+fn a_fault_just_before_a_test_goes_on_after_the_agent_is_none_from_before_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = || Some(RecordFile::new(folder.path().join("health.json")));
+    let mut health = suspect(file());
+    decide(&mut health, 2);
+    assert!(health.next_tests(2).is_some() && health.store());
+    let mut again = node(file(), BOOT, 2);
+    again.set_orders(probed(Mode::Fence), 99);
+    again.xid(&uuid(0), 48, LinkSeverity::Unknown, 99);
+    decide(&mut again, 100);
+    assert_eq!((state(&again, 0), reason(&again, 0)), ("Fenced", Some(Reason::Xid(48))));
 }
 
 #[test]
