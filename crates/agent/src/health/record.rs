@@ -45,12 +45,28 @@ pub(super) struct Known {
     /// What its last test found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) found: Option<String>,
+    /// The last try of a test, unless it had a result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) tried: Option<Try>,
+}
+
+/// A try of a test. It is recorded before it begins: one that ends the agent, as by taking all of its memory, must not begin again at once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Try {
+    /// Why it could not be tried; `None` as long as that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) why: Option<String>,
+    /// When it is tried again, in seconds.
+    pub(super) next: u64,
+    /// Time from this try to the next, in seconds.
+    pub(super) delay: u64,
 }
 
 impl Known {
     /// A GPU of which nothing is known.
     pub(super) fn new(id: DeviceId) -> Self {
-        Self { id, name: String::new(), seen: Seen::default(), order: 0, found: None }
+        Self { id, name: String::new(), seen: Seen::default(), order: 0, found: None, tried: None }
     }
 }
 

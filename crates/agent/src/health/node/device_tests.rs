@@ -10,7 +10,7 @@ use octavo_health::state::State;
 use octavo_health::unit::{DeviceId, Unit};
 
 use super::{LINK_TRAINING, NodeHealth};
-use crate::health::record::Known;
+use crate::health::record::{Known, Try};
 
 /// Time after which a test that could not be tried is tried again, in seconds. It doubles each time.
 const RETRY: u64 = 30;
@@ -42,20 +42,8 @@ pub(crate) struct TestRun {
 pub(super) struct DeviceTests {
     /// Those that run, and those whose result is not judged yet.
     current: BTreeMap<DeviceId, (Attempt, Option<TestResult>)>,
-    /// Those that could not be tried.
-    not_tried: BTreeMap<DeviceId, NotTried>,
     /// Devices whose test with others could not be tried: each is tested by itself until its result is known.
     alone: BTreeSet<DeviceId>,
-}
-
-/// A test that could not be tried.
-#[derive(Debug)]
-struct NotTried {
-    why: String,
-    /// When it is tried again, in seconds.
-    next: u64,
-    /// Time from the last try to the next, in seconds.
-    delay: u64,
 }
 
 impl NodeHealth {
@@ -68,7 +56,7 @@ impl NodeHealth {
     /// GPUs whose test cannot be tried now.
     pub(super) fn untestable(&self, now: u64) -> BTreeSet<DeviceId> {
         let is_untestable = |(uuid, known): &(&String, &Known)| {
-            let waits = self.tests.not_tried.get(&known.id).is_some_and(|test| now < test.next);
+            let waits = known.tried.as_ref().is_some_and(|tried| now < tried.next);
             waits || !self.has_orders || self.in_mig_mode.contains(*uuid)
         };
         let gpus = self.record.gpus.iter().filter(|_| self.uses_gpus());
@@ -128,6 +116,15 @@ impl NodeHealth {
             // Links may still be trained.
             None if !is_good => word(test.seconds.max(LINK_TRAINING)),
             None if !self.uses_gpus() => Some(TestResult::Passed),
+            // An earlier process of the agent ended during the test.
+            None if known
+                .tried
+                .as_ref()
+                .is_some_and(|tried| tried.why.is_none() && now < tried.next) =>
+            {
+                let why = "the agent ended during the test, as for lack of memory";
+                Some(TestResult::NotTried(why.to_owned()))
+            }
             None if self.in_mig_mode.contains(uuid) || self.occupied.contains(&test.device) => {
                 Some(TestResult::NotTried(String::new()))
             }
@@ -138,25 +135,24 @@ impl NodeHealth {
 
     /// Notes a result.
     fn judge(&mut self, device: DeviceId, result: TestResult, now: u64) -> Outcome {
+        let known = self.record.gpus.values_mut().find(|known| known.id == device);
+        let Some(known) = known else { return Outcome::NotTried };
         let found = match result {
+            TestResult::NotTried(why) if why.is_empty() => {
+                known.tried.take_if(|tried| tried.why.is_none());
+                return Outcome::NotTried;
+            }
             TestResult::NotTried(why) => {
-                if !why.is_empty() {
-                    let last = self.tests.not_tried.get(&device);
-                    let delay = last.map_or(RETRY, |last| (last.delay * 2).min(LONGEST_RETRY));
-                    let test = NotTried { why, next: now + delay, delay };
-                    self.tests.not_tried.insert(device, test);
-                }
+                let delay = known.tried.as_ref().map_or(RETRY, |tried| tried.delay);
+                known.tried = Some(Try { why: Some(why), next: now + delay, delay });
                 return Outcome::NotTried;
             }
             TestResult::Passed => None,
             TestResult::Failed(found) => Some(found),
         };
-        self.tests.not_tried.remove(&device);
         self.tests.alone.remove(&device);
         let outcome = if found.is_none() { Outcome::Passed } else { Outcome::Failed };
-        if let Some(known) = self.record.gpus.values_mut().find(|known| known.id == device) {
-            known.found = found;
-        }
+        (known.found, known.tried) = (found, None);
         outcome
     }
 
@@ -190,12 +186,23 @@ impl NodeHealth {
                 is_full = is_alone;
                 is_alone_busy |= is_alone;
                 self.tests.current.insert(test.device, (test.attempt, None));
+                self.note_try(test.device, now);
             }
             if is_begun || waits {
                 self.restart_time(test.device, now);
             }
         }
+        self.store();
         (!run.tests.is_empty()).then_some(run)
+    }
+
+    /// Notes that a test begins, and when it would be tried again.
+    fn note_try(&mut self, device: DeviceId, now: u64) {
+        if let Some(known) = self.record.gpus.values_mut().find(|known| known.id == device) {
+            let last = known.tried.as_ref();
+            let delay = last.map_or(RETRY, |last| (last.delay * 2).min(LONGEST_RETRY));
+            known.tried = Some(Try { why: None, next: now + delay, delay });
+        }
     }
 
     /// Has the time of a test run from now.
@@ -218,7 +225,11 @@ impl NodeHealth {
             {
                 self.tests.current.remove(&known.id);
             }
+            if let Some(known) = self.record.gpus.get_mut(uuid) {
+                known.tried.take_if(|tried| tried.why.is_none());
+            }
         }
+        self.store();
     }
 
     /// Takes what became of the tests of a run. One process tested its GPUs. If it could not try one of several, the cause may be
@@ -226,12 +237,13 @@ impl NodeHealth {
     pub(crate) fn tested(&mut self, results: Vec<(Attempt, String, TestResult)>) {
         let is_group = results.len() > 1;
         for (attempt, uuid, result) in results {
-            let Some(known) = self.record.gpus.get(&uuid) else { continue };
-            let device = known.id;
             if !self.runs(attempt, &uuid) {
                 continue;
             }
+            let Some(known) = self.record.gpus.get_mut(&uuid) else { continue };
+            let device = known.id;
             if is_group && matches!(result, TestResult::NotTried(_)) {
+                known.tried = None;
                 self.tests.alone.insert(device);
                 self.tests.current.remove(&device);
             } else {
@@ -254,7 +266,7 @@ impl NodeHealth {
             } else if !self.has_orders {
                 "the policy of the node is not known yet"
             } else {
-                &self.tests.not_tried.get(&known.id)?.why
+                known.tried.as_ref()?.why.as_ref()?
             };
             return Some(format!("the test could not be tried: {why}"));
         }

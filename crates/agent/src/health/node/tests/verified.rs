@@ -88,6 +88,40 @@ fn a_test_that_could_not_be_tried_says_why_and_comes_again_ever_more_seldom() {
 }
 
 #[test]
+fn a_test_that_ends_the_agent_comes_again_ever_more_seldom() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = || Some(RecordFile::new(folder.path().join("health.json")));
+    let mut health = suspect(file());
+    let mut now = 2;
+    for delay in [30, 60, 120] {
+        decide(&mut health, now);
+        assert!(health.next_tests(now).is_some());
+        // The agent is killed at once, and again, before the test has begun.
+        for _ in 0..2 {
+            health = node(file(), BOOT, 2);
+            health.set_orders(probed(Mode::Fence), now + 1);
+            health.answer(&uuid(0), &Ok(well()), now + 1);
+            decide(&mut health, now + 1);
+            assert_eq!(health.next_tests(now + 1), None);
+            health.store();
+        }
+        let (state, wait, message) = shown(&health);
+        assert_eq!((state, wait), ("Fenced", Some(Wait::Test)));
+        assert!(message.contains("the agent ended during the test"), "{message}");
+        now += 1 + delay;
+    }
+    // An agent that ends in order takes no try.
+    decide(&mut health, now);
+    let run = health.next_tests(now).unwrap();
+    health.unbegun(&run);
+    let mut next = node(file(), BOOT, 2);
+    next.set_orders(probed(Mode::Fence), now);
+    next.answer(&uuid(0), &Ok(well()), now);
+    decide(&mut next, now);
+    assert_eq!(next.next_tests(now), Some(run));
+}
+
+#[test]
 fn a_gpu_in_mig_mode_is_not_passed_by_the_drivers_word() {
     let mut health = suspect(None);
     let mut gpus = testing::inventory(2).gpus;
