@@ -59,6 +59,9 @@ pub struct Domain {
     /// Nodes that lose pods for other reasons than their devices' health. They use the budget of evictions, too.
     #[serde(skip)]
     disturbed: BTreeSet<u32>,
+    /// Whether no permit comes now.
+    #[serde(skip)]
+    are_permits_stopped: bool,
 }
 
 /// What is so at the moment.
@@ -113,6 +116,11 @@ impl Domain {
     /// Whether the circuit breaker stops remedies.
     pub fn is_storm(&self, now: u64) -> bool {
         self.breaker.is_open(now)
+    }
+
+    /// Sets whether permits of another program do not come now, as in a storm. Then no peer makes room for a remedy that waits for one.
+    pub fn stop_permits(&mut self, are_stopped: bool) {
+        self.are_permits_stopped = are_stopped;
     }
 
     /// Forgets a device that does not exist any more.

@@ -334,6 +334,7 @@ impl NodeHealth {
         };
         let occupied = self.record.gpus.iter().filter(is_occupied).map(|(_, known)| known.id);
         self.occupied = occupied.collect();
+        self.record.domain.stop_permits(self.orders.stops.is_stopped(now));
         for _ in 0..ROUNDS {
             let signals = std::mem::take(&mut self.signals);
             let permitted = self.permitted(now);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt as _;
 use kube::core::DynamicObject;
-use octavo_api::health_policy::HealthPolicySpec;
+use octavo_api::health_policy::{HealthPolicySpec, HealthPolicyStatus};
 use octavo_api::node_health::{NodeHealth, PolicyInForce};
 use octavo_health::policy::Policy;
 use octavo_health::remedy::Remedy;
@@ -21,6 +21,33 @@ pub(crate) struct Orders {
     pub(crate) permits: BTreeMap<String, Permit>,
     /// UUIDs of GPUs that claims or pods of a device plugin hold.
     pub(crate) held: BTreeSet<String>,
+    /// Whether permits come.
+    pub(crate) stops: Stops,
+}
+
+/// What keeps the controller from permitting remedies, by the status of the policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stops {
+    /// Until when the circuit breaker is open, in seconds of Unix time.
+    open_until: u64,
+    /// Whether as many remedies run as the budget allows.
+    is_budget_used: bool,
+}
+
+impl Stops {
+    fn of(status: &HealthPolicyStatus, policy: &Policy) -> Self {
+        let number = |number: i64| u64::try_from(number).unwrap_or_default();
+        let until = status.breaker_open_until.as_ref().and_then(|until| until.parse().ok());
+        let open_until = until.map_or(0, |until: jiff::Timestamp| number(until.as_second()));
+        let nodes = usize::try_from(status.nodes).unwrap_or_default();
+        let is_budget_used = nodes > 0 && number(status.remedies) >= policy.budget.remedies(nodes);
+        Self { open_until, is_budget_used }
+    }
+
+    /// Whether no permit comes now.
+    pub(crate) fn is_stopped(self, now: u64) -> bool {
+        self.is_budget_used || now < self.open_until
+    }
 }
 
 /// A remedy that the controller permits.
@@ -43,6 +70,8 @@ pub(crate) struct Chosen {
     pub(crate) in_force: Option<PolicyInForce>,
     /// Why the policy of the node cannot be used.
     pub(crate) refused: Option<String>,
+    /// What keeps the controller from permitting remedies.
+    pub(crate) stops: Stops,
 }
 
 /// The policies of the cluster, by name.
@@ -56,6 +85,8 @@ struct WrittenPolicy {
     selector: BTreeMap<String, String>,
     /// Its values, or why they cannot be used.
     values: Result<Policy, String>,
+    /// What the controller says of it, if that can be read.
+    status: HealthPolicyStatus,
 }
 
 impl Orders {
@@ -86,6 +117,7 @@ impl Policies {
     /// Takes a policy as the API server has it. One of a later version may have fields that this agent does not know.
     pub(crate) fn insert(&mut self, object: &DynamicObject) {
         let spec = object.data.get("spec").cloned().unwrap_or_default();
+        let status = object.data.get("status").cloned().map(serde_json::from_value);
         let selector = spec.get("nodeSelector").cloned().unwrap_or_default();
         let found = WrittenPolicy {
             generation: object.metadata.generation.unwrap_or_default(),
@@ -93,6 +125,7 @@ impl Policies {
             values: serde_json::from_value::<HealthPolicySpec>(spec)
                 .map_err(|error| error.to_string())
                 .and_then(|spec| spec.check().map_err(|error| error.to_string())),
+            status: status.and_then(Result::ok).unwrap_or_default(),
         };
         self.0.insert(object.name_any(), found);
     }
@@ -114,7 +147,8 @@ impl Policies {
             Ok(policy) => {
                 let (name, generation) = (name.clone(), found.generation);
                 let in_force = PolicyInForce { name, generation, mode: policy.mode };
-                Chosen { policy: policy.clone(), in_force: Some(in_force), refused: None }
+                let stops = Stops::of(&found.status, policy);
+                Chosen { policy: policy.clone(), in_force: Some(in_force), refused: None, stops }
             }
             Err(error) => {
                 let refused = Some(format!("HealthPolicy {name}: {error}"));

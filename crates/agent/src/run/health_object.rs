@@ -214,6 +214,7 @@ impl HealthObject {
         let chosen = self.policies.choose(&labels);
         let held = self.held();
         let orders = Orders::of(chosen.policy.clone(), self.object.as_ref(), held);
+        let orders = Orders { stops: chosen.stops, ..orders };
         if self.sent.as_ref() != Some(&orders) {
             self.waker.set_orders(orders.clone());
             self.sent = Some(orders);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Domain, Facts};
-use crate::policy::{Mode, Policy};
+use crate::policy::Policy;
 use crate::reason::Reason;
 use crate::remedy::Remedy;
 use crate::risk::Blame;
@@ -86,26 +86,11 @@ impl Domain {
                     }
                 }
                 let others = match reach {
-                    Reach::Device => return,
                     Reach::Island => others(facts, devices, |place| Unit::Island(place.island)),
-                    // Without a remedy to come there is nothing to make room for.
-                    Reach::Node
-                        if policy.mode != Mode::Act
-                            || policy.by_person.contains(&policy.rules.ladder.at_least(needs)) =>
-                    {
-                        return;
-                    }
-                    Reach::Node => others(facts, devices, |place| Unit::Node(place.node)),
+                    // The rest of the node makes room once the remedy may begin, apart from clients.
+                    Reach::Device | Reach::Node => return,
                 };
-                let event = if reach == Reach::Island {
-                    Event::Failed { reason, needs, is_own: false }
-                } else {
-                    Event::Suspected {
-                        reason: Reason::PeerRemedy,
-                        needs: Remedy::Test,
-                        is_own: false,
-                    }
-                };
+                let event = Event::Failed { reason, needs, is_own: false };
                 for device in others {
                     self.step(policy, facts, device, event, at);
                 }

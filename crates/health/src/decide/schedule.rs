@@ -38,8 +38,12 @@ impl Domain {
                 facts.occupied.contains(member)
                     && !(needs.is_from_outside() && self.is_stuck(policy, facts, *member))
             });
-            // A permit comes once nothing that the remedy reaches has a client, so peers drain before it.
-            let may_drain = is_occupied && matches!(wait, None | Some(Wait::Permit));
+            // A permit comes once nothing that the remedy reaches has a client, so peers drain before it: new pods would put it off.
+            let may_drain = match wait {
+                None => is_occupied,
+                Some(Wait::Permit) => !self.are_permits_stopped,
+                Some(_) => false,
+            };
             if may_drain && drains < policy.budget.remedies(facts.topology.nodes()) {
                 drains += u64::from(group.len() > 1);
                 self.drain_peers(policy, device, group, facts.now);

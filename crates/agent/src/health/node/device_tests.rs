@@ -57,7 +57,8 @@ impl NodeHealth {
     pub(super) fn untestable(&self, now: u64) -> BTreeSet<DeviceId> {
         let is_untestable = |(uuid, known): &(&String, &Known)| {
             let waits = known.tried.as_ref().is_some_and(|tried| now < tried.next);
-            waits || !self.has_orders || self.in_mig_mode.contains(*uuid)
+            let is_mig = self.in_mig_mode.contains(*uuid) && !self.has_made_room(known.id);
+            waits || !self.has_orders || is_mig
         };
         let gpus = self.record.gpus.iter().filter(|_| self.uses_gpus());
         gpus.filter(is_untestable).map(|(_, known)| known.id).collect()
@@ -116,6 +117,10 @@ impl NodeHealth {
             // Links may still be trained.
             None if !is_good => word(test.seconds.max(LINK_TRAINING)),
             None if !self.uses_gpus() => Some(TestResult::Passed),
+            // Nothing was against it, and no person should have to release it.
+            None if self.in_mig_mode.contains(uuid) && self.has_made_room(test.device) => {
+                Some(TestResult::Passed)
+            }
             // An earlier process of the agent ended during the test.
             None if known
                 .tried
@@ -250,6 +255,12 @@ impl NodeHealth {
                 self.tests.current.insert(device, (attempt, Some(result)));
             }
         }
+    }
+
+    /// Whether a device is out of service for the remedy of another one alone.
+    fn has_made_room(&self, device: DeviceId) -> bool {
+        let known = self.record.domain.devices.get(&device);
+        known.is_some_and(|known| known.track.state.reason() == Some(Reason::PeerRemedy))
     }
 
     /// Whether a process of this agent uses a GPU for its test.

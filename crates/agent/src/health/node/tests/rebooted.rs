@@ -1,6 +1,10 @@
 //! Reboots by the agent.
 
+use serde_json::json;
+
 use super::*;
+use crate::health::Policies;
+use crate::health::orders::Stops;
 
 /// A lost GPU whose reboot by the agent is permitted, and its record.
 fn rebooting(file: RecordFile) -> NodeHealth {
@@ -69,4 +73,57 @@ fn an_agent_that_takes_the_node_over_does_not_repeat_the_reboot() {
     newcomer.set_orders(by_agent(), 2);
     decide(&mut newcomer, 2);
     assert_eq!((state(&newcomer, 0), newcomer.next_remedy()), ("Resetting", None));
+}
+
+#[test]
+fn a_gpu_in_mig_mode_that_made_room_returns_without_a_person() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = || RecordFile::new(folder.path().join("health.json"));
+    let mut wanted = by_agent();
+    wanted.policy.test = Test::Probe;
+    let mut gpus = testing::inventory(2).gpus;
+    gpus[1] = testing::mig::gpu(1, true);
+    gpus[1].uuid = uuid(1);
+    let mut health = NodeHealth::open(Some(file()), BOOT);
+    health.set_gpus(&gpus, false);
+    health.set_orders(wanted.clone(), 1);
+    health.answer(&uuid(0), &Err(lost()), 1);
+    decide(&mut health, 1);
+    assert!(health.next_remedy().is_some());
+    assert_eq!(state(&health, 1), "Resetting");
+    let mut rebooted = NodeHealth::open(Some(file()), "next");
+    rebooted.set_gpus(&gpus, false);
+    rebooted.set_orders(wanted, 100);
+    for index in 0..2 {
+        rebooted.answer(&uuid(index), &Ok(well()), 100);
+    }
+    decide(&mut rebooted, 100);
+    assert_eq!((state(&rebooted, 0), state(&rebooted, 1)), ("Verifying", "Probation"));
+}
+
+#[test]
+fn gpus_do_not_make_room_in_a_storm_or_beyond_the_budget() {
+    let (storm, budget) = (
+        json!({"nodes": 100, "remedies": 0, "breakerOpenUntil": "1970-01-01T00:30:00Z"}),
+        json!({"nodes": 100, "remedies": 5}),
+    );
+    for status in [storm, budget] {
+        let policy = json!({
+            "apiVersion": "octavo.dev/v1alpha1", "kind": "HealthPolicy", "metadata": {"name": "p"},
+            "spec": {"nodeSelector": {"pool": "a"}, "mode": "Act", "rebootBy": "Agent"},
+            "status": status,
+        });
+        let mut policies = Policies::default();
+        policies.insert(&serde_json::from_value(policy).unwrap());
+        let chosen = policies.choose(&[("pool".to_owned(), "a".to_owned())].into());
+        let mut health = node(None, BOOT, 2);
+        let wanted = Orders { policy: chosen.policy, stops: chosen.stops, ..Orders::default() };
+        health.set_orders(wanted.clone(), 1);
+        health.answer(&uuid(0), &Err(lost()), 1);
+        decide(&mut health, 1);
+        assert_eq!((state(&health, 0), state(&health, 1)), ("Fenced", "Healthy"), "{status}");
+        health.set_orders(Orders { stops: Stops::default(), ..wanted }, 2);
+        decide(&mut health, 2);
+        assert_eq!(state(&health, 1), "Suspect", "{status}");
+    }
 }
