@@ -102,7 +102,7 @@ fn reason(reason: Reason) -> String {
 /// Why something does not begin, unless the detail of the test says it.
 fn waits_for(wait: Wait) -> Option<&'static str> {
     let why = match wait {
-        Wait::Test => return None,
+        Wait::TestNotPossible => return None,
         Wait::Observe => "the policy only observes",
         Wait::Person => "the policy leaves remedies to a person",
         Wait::Permit => "it waits for the controller's permit",

@@ -1,7 +1,7 @@
 //! The GPUs of one node: signals come in, states come out.
 
-mod device_tests;
 mod remedies;
+mod verification;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,14 +14,14 @@ use octavo_health::signal::{Attempt, LinkSeverity, Observation, Report, Signal, 
 use octavo_health::state::{State, Track};
 use octavo_health::unit::{DeviceId, Topology, Unit};
 
-pub(crate) use device_tests::{TestResult, TestRun};
+pub(crate) use verification::{TestResult, TestRun};
 
 use super::orders::Orders;
 use super::place::{islands, place, place_of_missing, switched};
 use super::record::{Known, Record, RecordFile};
 use super::{GpuState, Health};
 use crate::devices::device_name;
-use device_tests::DeviceTests;
+use verification::DeviceTests;
 
 /// Time within which an XID of a GPU that comes by two ways is one, in seconds.
 const SAME_XID: u64 = 10;

@@ -89,7 +89,7 @@ impl Monitor {
         let is_void = |test: &mut RunningTest| self.health.is_void(&test.run);
         let void: Vec<_> = self.tests.extract_if(.., is_void).collect();
         for test in void {
-            self.health.unbegun(&test.run);
+            self.health.ended_early(&test.run);
         }
         while let Some(run) = self.health.next_tests(now()) {
             let gpus: Vec<_> = run.tests.iter().map(|(_, uuid)| uuid.as_str()).collect();
@@ -108,7 +108,7 @@ impl Monitor {
     /// Ends all tests, and waits for their end: nothing of the driver is open afterwards.
     pub(super) fn end_tests(&mut self) {
         for mut test in std::mem::take(&mut self.tests) {
-            self.health.unbegun(&test.run);
+            self.health.ended_early(&test.run);
             test.stop.store(true, Ordering::Relaxed);
             if let Some(thread) = test.thread.take() {
                 // One that panicked has ended, too.
@@ -164,6 +164,8 @@ fn start(
                 TestResult::Failed(found) => {
                     tracing::error!(node, gpu, found, "a GPU failed its test");
                 }
+                // No process says so.
+                TestResult::PutOff => {}
                 TestResult::NotTried(why) => {
                     tracing::warn!(
                         node,

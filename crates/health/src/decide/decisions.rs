@@ -88,7 +88,7 @@ pub enum Wait {
     /// It, or a device that the remedy reaches, has clients.
     Clients,
     /// Its test could not be tried of late, or cannot be.
-    Test,
+    TestNotPossible,
 }
 
 impl Wait {
@@ -105,7 +105,7 @@ impl Wait {
             Self::Island => "IslandBusy",
             Self::Budget => "Budget",
             Self::Clients => "Clients",
-            Self::Test => "TestNotPossible",
+            Self::TestNotPossible => "TestNotPossible",
         }
     }
 }

@@ -220,7 +220,7 @@ impl Domain {
             Some(Wait::Clients)
         } else {
             let untestable = facts.untestable.is_some_and(|devices| devices.contains(&device));
-            untestable.then_some(Wait::Test)
+            untestable.then_some(Wait::TestNotPossible)
         }
     }
 

@@ -11,7 +11,7 @@ fn a_test_that_could_not_be_tried_passes_nothing_fails_nothing_and_comes_again()
     assert_eq!(decisions.tests[0].attempt, Attempt(1));
     bench.untestable = Some([DeviceId(0)].into());
     let decisions = bench.report([(gpu(0), ended(1, Outcome::NotTried))]);
-    assert_eq!(decisions.waits, [(DeviceId(0), Wait::Test)].into());
+    assert_eq!(decisions.waits, [(DeviceId(0), Wait::TestNotPossible)].into());
     assert_eq!((decisions.tests, bench.states()[0]), (vec![], "Fenced"));
     // However long that takes.
     bench.now += 10 * DAY;

@@ -74,7 +74,11 @@ fn a_test_that_could_not_be_tried_says_why_and_comes_again_ever_more_seldom() {
         health.tested(results(&run, &TestResult::NotTried("no driver".to_owned())));
         decide(&mut health, now);
         let (state, wait, message) = shown(&health);
-        assert_eq!((state, wait), ("Fenced", Some(Wait::Test)), "nothing is known of it");
+        assert_eq!(
+            (state, wait),
+            ("Fenced", Some(Wait::TestNotPossible)),
+            "nothing is known of it"
+        );
         assert!(message.contains("could not be tried: no driver"), "{message}");
         decide(&mut health, now + delay - 1);
         assert_eq!(health.next_tests(0), None);
@@ -106,14 +110,14 @@ fn a_test_that_ends_the_agent_comes_again_ever_more_seldom() {
             health.store();
         }
         let (state, wait, message) = shown(&health);
-        assert_eq!((state, wait), ("Fenced", Some(Wait::Test)));
+        assert_eq!((state, wait), ("Fenced", Some(Wait::TestNotPossible)));
         assert!(message.contains("the agent ended during the test"), "{message}");
         now += 1 + delay;
     }
     // An agent that ends in order takes no try.
     decide(&mut health, now);
     let run = health.next_tests(now).unwrap();
-    health.unbegun(&run);
+    health.ended_early(&run);
     let mut next = node(file(), BOOT, 2);
     next.set_orders(probed(Mode::Fence), now);
     next.answer(&uuid(0), &Ok(well()), now);
@@ -130,7 +134,7 @@ fn a_gpu_in_mig_mode_is_not_passed_by_the_drivers_word() {
     health.set_gpus(&gpus, false);
     decide(&mut health, 2);
     let (state, wait, message) = shown(&health);
-    assert_eq!((state, wait, health.next_tests(0)), ("Suspect", Some(Wait::Test), None));
+    assert_eq!((state, wait, health.next_tests(0)), ("Suspect", Some(Wait::TestNotPossible), None));
     assert!(message.contains("MIG mode") && message.contains("Driver"), "{message}");
     let policy = Policy { test: Test::Driver, ..Policy::default() };
     health.set_orders(Orders { policy, ..Orders::default() }, 3);
@@ -238,7 +242,7 @@ fn a_run_that_ends_for_one_of_its_gpus_begins_again_for_the_others() {
     health.xid(&uuid(1), 48, LinkSeverity::Unknown, 3);
     decide(&mut health, 3);
     assert!(health.is_void(&run));
-    health.unbegun(&run);
+    health.ended_early(&run);
     let rest = health.next_tests(0).unwrap();
     assert_eq!(rest.tests, [run.tests[0].clone()]);
 }

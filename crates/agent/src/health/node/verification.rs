@@ -26,6 +26,8 @@ pub(crate) enum TestResult {
     Failed(String),
     /// It could not be tried, for this reason.
     NotTried(String),
+    /// Something else uses the GPU, or no test reaches all of it. It waits as before the test.
+    PutOff,
 }
 
 /// GPUs that are tested together.
@@ -109,9 +111,7 @@ impl NodeHealth {
         let on_gpu = self.tests.current.get(&test.device).map(|(_, result)| result);
         match on_gpu {
             // A pod that tolerates the taint goes first.
-            Some(None) if self.orders.held.contains(uuid) => {
-                Some(TestResult::NotTried(String::new()))
-            }
+            Some(None) if self.orders.held.contains(uuid) => Some(TestResult::PutOff),
             Some(Some(TestResult::Passed)) if !is_good => word(test.seconds + 2 * LINK_TRAINING),
             Some(Some(result)) => Some(result.clone()),
             // Links may still be trained.
@@ -131,7 +131,7 @@ impl NodeHealth {
                 Some(TestResult::NotTried(why.to_owned()))
             }
             None if self.in_mig_mode.contains(uuid) || self.occupied.contains(&test.device) => {
-                Some(TestResult::NotTried(String::new()))
+                Some(TestResult::PutOff)
             }
             // It runs, or begins after this decision.
             Some(None) | None => None,
@@ -143,7 +143,7 @@ impl NodeHealth {
         let known = self.record.gpus.values_mut().find(|known| known.id == device);
         let Some(known) = known else { return Outcome::NotTried };
         let found = match result {
-            TestResult::NotTried(why) if why.is_empty() => {
+            TestResult::PutOff => {
                 known.tried.take_if(|tried| tried.why.is_none());
                 return Outcome::NotTried;
             }
@@ -223,7 +223,7 @@ impl NodeHealth {
     }
 
     /// A run was ended early. Those of its tests that are wanted begin again.
-    pub(crate) fn unbegun(&mut self, run: &TestRun) {
+    pub(crate) fn ended_early(&mut self, run: &TestRun) {
         for (attempt, uuid) in &run.tests {
             if self.runs(*attempt, uuid)
                 && let Some(known) = self.record.gpus.get(uuid)
@@ -271,7 +271,7 @@ impl NodeHealth {
     /// What a device's last test found, or why it cannot be tested, if that is why it is out of service.
     pub(super) fn test_detail(&self, uuid: &str, known: &Known) -> Option<String> {
         let fence = self.decisions.fences.get(&known.id)?;
-        if self.decisions.waits.get(&known.id) == Some(&Wait::Test) {
+        if self.decisions.waits.get(&known.id) == Some(&Wait::TestNotPossible) {
             let why = if self.in_mig_mode.contains(uuid) {
                 "it is in MIG mode, in which no test reaches all of it: a person releases it, or the policy's test is Driver"
             } else if !self.has_orders {
