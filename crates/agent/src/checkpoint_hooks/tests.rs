@@ -7,7 +7,7 @@ use std::time::Duration;
 use octavo_api::checkpoint::CheckpointOutcome::{Failed, Running, Saved, TimedOut};
 use serde_json::json;
 
-use fixtures::{Node, Server, Trainer, request};
+use fixtures::{Node, Server, Trainer, report, request};
 
 /// A UID as pods have it, which their cgroups name.
 const POD: &str = "11111111-2222-3333-4444-555555555555";
@@ -17,23 +17,23 @@ async fn a_process_gets_its_signal_once_and_its_end_is_the_answer() {
     let node = Node::new();
     let mut trainer = Trainer::start(&node, POD, "abc");
     let mut hooks = node.hooks();
-    let asked = request(POD, 60, json!({"signal": {"containerID": "abc", "signal": "SIGUSR1"}}));
-    hooks.set_requests(&[asked.clone()]);
+    let asked = request(POD, 60, &json!({"signal": {"containerID": "abc", "signal": "SIGUSR1"}}));
+    hooks.set_requests(std::slice::from_ref(&asked));
     trainer.has_signals(1);
     // The controller writes its object for other reasons, too.
-    hooks.set_requests(&[asked.clone()]);
-    assert_eq!(node.report(&hooks, POD).await.unwrap().outcome, Running);
+    hooks.set_requests(std::slice::from_ref(&asked));
+    assert_eq!(report(&hooks, POD).unwrap().outcome, Running);
     // Another agent waits on.
-    drop(hooks);
+    node.leave(hooks).await;
     let mut hooks = node.hooks();
-    hooks.set_requests(&[asked.clone()]);
+    hooks.set_requests(std::slice::from_ref(&asked));
     trainer.end();
     let report = node.end(&hooks, POD).await;
     assert_eq!((report.outcome, &report.message), (Saved, &None));
     assert!(report.milliseconds > 0);
     trainer.has_signals(1);
     // The outcome outlives the agent, too.
-    drop(hooks);
+    node.leave(hooks).await;
     let mut hooks = node.hooks();
     hooks.set_requests(&[asked]);
     assert_eq!(node.end(&hooks, POD).await, report);
@@ -46,23 +46,23 @@ async fn a_process_gets_its_signal_once_and_its_end_is_the_answer() {
 async fn a_process_that_ended_while_no_agent_was_there_has_saved() {
     let node = Node::new();
     let mut trainer = Trainer::start(&node, POD, "abc");
-    let asked = request(POD, 60, json!({"signal": {"containerID": "abc", "signal": "SIGUSR1"}}));
+    let asked = request(POD, 60, &json!({"signal": {"containerID": "abc", "signal": "SIGUSR1"}}));
     let mut hooks = node.hooks();
-    hooks.set_requests(&[asked.clone()]);
+    hooks.set_requests(std::slice::from_ref(&asked));
     trainer.has_signals(1);
-    drop(hooks);
+    node.leave(hooks).await;
     trainer.end();
     trainer.reap();
     let mut hooks = node.hooks();
-    hooks.set_requests(&[asked.clone()]);
+    hooks.set_requests(std::slice::from_ref(&asked));
     assert_eq!(node.end(&hooks, POD).await.outcome, Saved);
     // In another boot the process may be any.
     let mut node = Node::new();
     let _trainer = Trainer::start(&node, POD, "abc");
     let mut hooks = node.hooks();
-    hooks.set_requests(&[asked.clone()]);
+    hooks.set_requests(std::slice::from_ref(&asked));
     node.is_recorded(POD).await;
-    drop(hooks);
+    node.leave(hooks).await;
     node.boot_id = "another".to_owned();
     let mut hooks = node.hooks();
     hooks.set_requests(&[asked]);
@@ -87,12 +87,12 @@ async fn the_status_of_a_post_is_the_answer() {
     for (uid, answer, ..) in &answers {
         node.pod(uid);
         let server = Server::start(Some(answer)).await;
-        requests.push(request(uid, 60, json!({"url": server.url()})));
+        requests.push(request(uid, 60, &json!({"url": server.url()})));
         servers.push(server);
     }
-    requests.push(request("u-gone", 60, json!({"url": servers[0].url()})));
+    requests.push(request("u-gone", 60, &json!({"url": servers[0].url()})));
     node.pod("u-closed");
-    requests.push(request("u-closed", 60, json!({"url": "http://127.0.0.1:1/"})));
+    requests.push(request("u-closed", 60, &json!({"url": "http://127.0.0.1:1/"})));
     hooks.set_requests(&requests);
     for (uid, _, outcome, message) in answers {
         let report = node.end(&hooks, uid).await;
@@ -113,11 +113,11 @@ async fn a_post_whose_answer_was_lost_with_the_agent_is_not_repeated() {
     let node = Node::new();
     node.pod("u-1");
     let server = Server::start(None).await;
-    let asked = request("u-1", 60, json!({"url": server.url()}));
+    let asked = request("u-1", 60, &json!({"url": server.url()}));
     let mut hooks = node.hooks();
-    hooks.set_requests(&[asked.clone()]);
+    hooks.set_requests(std::slice::from_ref(&asked));
     server.has_posts(1).await;
-    drop(hooks);
+    node.leave(hooks).await;
     let mut hooks = node.hooks();
     hooks.set_requests(&[asked]);
     let report = node.end(&hooks, "u-1").await;
@@ -132,14 +132,14 @@ async fn a_file_that_the_pod_removes_is_the_answer_and_one_that_is_left_is_remov
     let (fast, slow) = (node.volume("u-fast", "control"), node.volume("u-slow", "control"));
     std::fs::write(node.volume("u-there", "control").join("save"), "of the pod").unwrap();
     let asked = |uid, seconds| {
-        request(uid, seconds, json!({"file": {"volume": "control", "path": "save"}}))
+        request(uid, seconds, &json!({"file": {"volume": "control", "path": "save"}}))
     };
     let mut hooks = node.hooks();
     let requests = [asked("u-fast", 60), asked("u-slow", 1), asked("u-there", 60)];
     hooks.set_requests(&requests);
     node.appears(&fast.join("save")).await;
     // Another agent waits on, though the program was faster.
-    drop(hooks);
+    node.leave(hooks).await;
     std::fs::remove_file(fast.join("save")).unwrap();
     let mut hooks = node.hooks();
     hooks.set_requests(&requests);
@@ -158,33 +158,33 @@ async fn a_file_that_the_pod_removes_is_the_answer_and_one_that_is_left_is_remov
 async fn a_request_that_leaves_ends_the_wait_and_the_report() {
     let node = Node::new();
     let file = node.volume("u-1", "control").join("save");
-    let asked = request("u-1", 60, json!({"file": {"volume": "control", "path": "save"}}));
+    let asked = request("u-1", 60, &json!({"file": {"volume": "control", "path": "save"}}));
     let mut hooks = node.hooks();
     for _ in 0..2 {
-        hooks.set_requests(&[asked.clone()]);
+        hooks.set_requests(std::slice::from_ref(&asked));
         node.appears(&file).await;
         hooks.set_requests(&[]);
-        assert_eq!(node.report(&hooks, "u-1").await, None);
+        assert_eq!(report(&hooks, "u-1"), None);
         node.is_forgotten("u-1").await;
         assert!(!file.exists());
     }
     // One that left while no agent was there.
-    hooks.set_requests(&[asked.clone()]);
+    hooks.set_requests(std::slice::from_ref(&asked));
     node.appears(&file).await;
     node.is_recorded("u-1").await;
-    drop(hooks);
+    node.leave(hooks).await;
     let mut hooks = node.hooks();
     hooks.set_requests(&[]);
     node.is_forgotten("u-1").await;
     assert!(!file.exists());
     // One that is back at once is asked again, after the former wait has ended.
-    hooks.set_requests(&[asked.clone()]);
+    hooks.set_requests(std::slice::from_ref(&asked));
     node.appears(&file).await;
     hooks.set_requests(&[]);
     hooks.set_requests(&[asked]);
     tokio::time::sleep(Duration::from_millis(600)).await;
     assert!(file.exists());
-    assert_eq!(node.report(&hooks, "u-1").await.unwrap().outcome, Running);
+    assert_eq!(report(&hooks, "u-1").unwrap().outcome, Running);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -195,16 +195,16 @@ async fn pods_that_do_not_answer_are_in_nothing_s_way() {
     for number in 0..100 {
         let (posts, files) = (format!("u-post-{number}"), format!("u-file-{number}"));
         node.pod(&posts);
-        requests.push(request(&posts, 60, json!({"url": server.url()})));
+        requests.push(request(&posts, 60, &json!({"url": server.url()})));
         node.volume(&files, "control");
         let file = json!({"file": {"volume": "control", "path": "save"}});
-        requests.push(request(&files, 60, file));
+        requests.push(request(&files, 60, &file));
     }
     let mut hooks = node.hooks();
     hooks.set_requests(&requests);
     server.has_posts(100).await;
     let last = node.volume("u-last", "control").join("save");
-    requests.push(request("u-last", 60, json!({"file": {"volume": "control", "path": "save"}})));
+    requests.push(request("u-last", 60, &json!({"file": {"volume": "control", "path": "save"}})));
     hooks.set_requests(&requests);
     node.appears(&last).await;
     std::fs::remove_file(last).unwrap();
@@ -218,10 +218,10 @@ async fn what_cannot_be_carried_out_fails_with_the_reason() {
     let mut hooks = node.hooks();
     let no_container = json!({"signal": {"containerID": "abc", "signal": "SIGUSR1"}});
     hooks.set_requests(&[
-        request("u-exec", 60, json!({"exec": {}})),
-        request("u-signal", 60, no_container),
-        request("u-volume", 60, json!({"file": {"volume": "none", "path": "save"}})),
-        request("../../etc", 60, json!({"file": {"volume": "none", "path": "save"}})),
+        request("u-exec", 60, &json!({"exec": {}})),
+        request("u-signal", 60, &no_container),
+        request("u-volume", 60, &json!({"file": {"volume": "none", "path": "save"}})),
+        request("../../etc", 60, &json!({"file": {"volume": "none", "path": "save"}})),
         json!(["not", "one"]),
     ]);
     for (uid, why) in [

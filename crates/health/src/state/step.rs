@@ -75,7 +75,7 @@ pub fn step(track: &Track, rules: &Rules, event: Event, now: u64) -> Track {
         Event::Failed { reason, needs, is_own } => failed(track, rules, reason, needs, is_own, now),
         Event::RemedyBegins { remedy, attempt, is_own } => {
             let tried = if is_own { remedy.max(track.tried) } else { track.tried };
-            begun(&Track { attempt, tried, ..*track }, rules, remedy, now)
+            begun(&Track { tried, attempt, ..*track }, rules, remedy, now)
         }
         Event::TestBegins(attempt) => test_begun(track, attempt, now),
         Event::Ended { attempt, outcome } if attempt == track.attempt => {

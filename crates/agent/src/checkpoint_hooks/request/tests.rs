@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-fn read(changes: Value) -> Result<Request, String> {
+fn read(changes: &Value) -> Result<Request, String> {
     let mut value = json!({"uid": "u-1", "namespace": "team", "name": "train",
         "since": "2026-01-05T12:00:00Z", "deadlineSeconds": 60});
     for (field, change) in changes.as_object().unwrap() {
@@ -13,10 +13,10 @@ fn read(changes: Value) -> Result<Request, String> {
 
 #[test]
 fn each_way_to_ask_is_read() {
-    let request = read(json!({"url": "http://[::1]:8080/save?now=1"})).unwrap();
-    assert_eq!((&*request.pod, request.limit), ("team/train", Duration::from_secs(60)));
+    let request = read(&json!({"url": "http://[::1]:8080/save?now=1"})).unwrap();
+    assert_eq!((&*request.pod, request.limit), ("team/train", Duration::from_mins(1)));
     assert_eq!(request.hook.name(), "http");
-    let hook = |changes| read(changes).unwrap().hook.name();
+    let hook = |changes: Value| read(&changes).unwrap().hook.name();
     assert_eq!(hook(json!({"signal": {"containerID": "abc", "signal": "SIGUSR1"}})), "signal");
     assert_eq!(
         hook(json!({"file": {"volume": "control", "path": "a/b"}, "colour": "red"})),
@@ -47,7 +47,7 @@ fn what_cannot_be_read_fails_with_its_field() {
         ("file.path: ", json!({"file": {"volume": "a", "path": "b/../../c"}})),
         ("file.path: ", json!({"file": {"volume": "a", "path": "/etc/passwd"}})),
     ] {
-        let error = read(changes).unwrap_err();
+        let error = read(&changes).unwrap_err();
         assert!(error.contains(wanted), "wanted {wanted}: {error}");
     }
     for value in [json!({}), json!({"uid": 5}), json!("text"), json!(null)] {

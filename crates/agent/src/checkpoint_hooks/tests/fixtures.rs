@@ -24,11 +24,16 @@ use crate::metrics::Metrics;
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A request as the controller writes it.
-pub(super) fn request(uid: &str, seconds: u64, hook: Value) -> Value {
+pub(super) fn request(uid: &str, seconds: u64, hook: &Value) -> Value {
     let mut value = json!({"uid": uid, "namespace": "team", "name": "train",
         "since": "2026-01-05T12:00:00Z", "deadlineSeconds": seconds});
     value.as_object_mut().unwrap().extend(hook.as_object().unwrap().clone());
     value
+}
+
+/// The report of a request.
+pub(super) fn report(hooks: &CheckpointHooks, uid: &str) -> Option<CheckpointReport> {
+    hooks.reports().borrow().get(uid).cloned()
 }
 
 /// A node, which outlives its agents.
@@ -36,6 +41,7 @@ pub(super) struct Node {
     folder: tempfile::TempDir,
     registry: Registry,
     metrics: Arc<Metrics>,
+    steps: TaskTracker,
     pub(super) boot_id: String,
 }
 
@@ -45,7 +51,8 @@ impl Node {
         std::fs::create_dir(folder.path().join("proc")).unwrap();
         let mut registry = Registry::default();
         let metrics = Arc::new(Metrics::new(&mut registry));
-        Self { folder, registry, metrics, boot_id: "boot".to_owned() }
+        let steps = TaskTracker::new();
+        Self { folder, registry, metrics, steps, boot_id: "boot".to_owned() }
     }
 
     fn paths(&self) -> HookPaths {
@@ -59,7 +66,15 @@ impl Node {
     /// An agent of the node.
     pub(super) fn hooks(&self) -> CheckpointHooks {
         let metrics = Arc::clone(&self.metrics);
-        CheckpointHooks::new(self.paths(), self.boot_id.clone(), metrics, TaskTracker::new())
+        CheckpointHooks::new(self.paths(), self.boot_id.clone(), metrics, self.steps.clone())
+    }
+
+    /// Ends an agent as another one gets the node: its steps have ended.
+    pub(super) async fn leave(&self, hooks: CheckpointHooks) {
+        drop(hooks);
+        self.steps.close();
+        self.steps.wait().await;
+        self.steps.reopen();
     }
 
     /// Makes a pod's folder.
@@ -76,14 +91,6 @@ impl Node {
         folder
     }
 
-    pub(super) async fn report(
-        &self,
-        hooks: &CheckpointHooks,
-        uid: &str,
-    ) -> Option<CheckpointReport> {
-        hooks.reports().borrow().get(uid).cloned()
-    }
-
     /// What became of a request.
     pub(super) async fn end(&self, hooks: &CheckpointHooks, uid: &str) -> CheckpointReport {
         let mut reports = hooks.reports();
@@ -98,7 +105,7 @@ impl Node {
 
     pub(super) async fn is_recorded(&self, uid: &str) {
         let is_there = || RecordFile::read(self.paths().record).get(uid).is_some();
-        eventually("it is recorded", || is_there()).await;
+        eventually("it is recorded", is_there).await;
     }
 
     pub(super) async fn is_forgotten(&self, uid: &str) {
@@ -221,6 +228,6 @@ impl Server {
 
     pub(super) async fn has_posts(&self, count: usize) {
         let has = || self.posts().len() == count;
-        eventually("the server has its POSTs", || has()).await;
+        eventually("the server has its POSTs", has).await;
     }
 }
