@@ -314,6 +314,11 @@ pub const CHECKPOINT_FILE: &str = "checkpoint.octavo.dev/file";
 /// Annotation of pods: the time that they have to save their work, in seconds.
 pub const CHECKPOINT_DEADLINE: &str = "checkpoint.octavo.dev/deadline-seconds";
 
+/// Field manager of the controller's requests for checkpoints in a `NodeHealth`'s spec.
+pub const CHECKPOINT_CONTROLLER: &str = "octavo.dev/checkpoint-controller";
+/// Reason of an event of a pod that leaves without a checkpoint, since its annotations for one cannot be used.
+pub const REASON_CHECKPOINT_INVALID: &str = "CheckpointInvalid";
+
 /// Reporter of events and field manager in server-side apply.
 pub const AGENT: &str = "octavo-agent";
 /// Field manager of the agent's label [`LABEL_MIG_CONFIG_STATE`].

@@ -3,7 +3,7 @@
 //! ```text
 //! HealthPolicies, Nodes, NodeHealths --facts--> plan --> orders for agents: permits, evictions, copies of records
 //!                                                |-----> status of policies
-//!                                                |-----> devices whose pods are evicted --pods--> which pods, and how
+//!                                                |-----> devices whose pods are evicted --pods, checkpoints--> which pods, when and how
 //! Maintenances ------------------------facts-----'-maintenance-> taints of nodes, nodes that are drained, notices
 //! ```
 //!
@@ -11,7 +11,9 @@
 //! nodes of a policy: what disturbs pods keeps to one budget and one circuit breaker. The records of devices are the agents'.
 //! So a plan starts from the objects, and a controller that starts goes on where the last one stopped.
 
+pub mod checkpoints;
 mod condition;
+pub mod departures;
 pub mod facts;
 pub mod maintenance;
 pub mod plan;

@@ -15,6 +15,12 @@ pub(super) const POLICIES: &[Reason] = &[
         "",
     ),
     row(
+        "CheckpointInvalid",
+        "Pod: event",
+        "The pod is to leave, and its annotations for a checkpoint cannot be used for the reason in the message. It is evicted without one.",
+        "Correct the annotations `checkpoint.octavo.dev/...` of the workload's pod template.",
+    ),
+    row(
         "DeletionByDeviceTaintManager",
         "Pod: condition `DisruptionTarget`",
         "The pod is deleted, because its GPU is lost. Kubernetes' own controller has the same reason.",

@@ -10,6 +10,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use jiff::Timestamp;
 use kube::core::DynamicObject;
 pub use maintenance::{MaintenanceFacts, is_meant, maintenance};
+use octavo_api::checkpoint::{CheckpointReport, CheckpointRequest};
 use octavo_api::health_policy::{HealthPolicySpec, HealthPolicyStatus, TemplateSpec};
 use octavo_api::names::TAINT_MAINTENANCE;
 use octavo_api::node_health::{DeviceHealth, DeviceOrders, Permit};
@@ -19,6 +20,7 @@ use octavo_health::state::State;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::plan::{Eviction, Urgency};
 use crate::store::{SeenNode, is_older};
 
 /// Label of nodes with their rack, as in the scheduler's topology.
@@ -122,6 +124,10 @@ pub struct HealthFacts {
     pub devices: Vec<DeviceFacts>,
     /// Orders of the controller.
     pub orders: Vec<OrderFacts>,
+    /// Pods that the controller asks to save their work.
+    pub requests: Vec<CheckpointRequest>,
+    /// What became of these.
+    pub reports: Vec<CheckpointReport>,
 }
 
 /// A device as its agent reports it.
@@ -315,23 +321,31 @@ pub fn health(object: &DynamicObject) -> Fact {
 impl HealthFacts {
     /// What matters of an object. A device that this version cannot read is no obstacle to the others.
     pub fn of(object: &DynamicObject) -> Self {
-        let list = |part: &str| {
-            let found = object.data.get(part).and_then(|part| part.get("devices"));
+        let list = |part: &str, name: &str| {
+            let found = object.data.get(part).and_then(|part| part.get(name));
             found.and_then(Value::as_array).into_iter().flatten()
         };
+        let requests = list("spec", "checkpoints");
+        let reports = list("status", "checkpoints");
         Self {
             version: version(object),
-            devices: list("status").filter_map(device).collect(),
-            orders: list("spec").filter_map(orders).collect(),
+            devices: list("status", "devices").filter_map(device).collect(),
+            orders: list("spec", "devices").filter_map(orders).collect(),
+            requests: requests.filter_map(|it| Deserialize::deserialize(it).ok()).collect(),
+            reports: reports.filter_map(|it| Deserialize::deserialize(it).ok()).collect(),
         }
     }
 
-    /// Whether pods of the device with a name are evicted: that is ordered, and by its record no pod may run there.
-    pub fn evicts(&self, device: &str) -> bool {
-        self.devices.iter().filter(|known| known.name == device).any(|known| {
+    /// Whether pods still leave a device: that is ordered, and its record says that they are to.
+    pub fn evicts(&self, eviction: &Eviction) -> bool {
+        let is_left = |state: State| match eviction.urgency {
+            Urgency::AtCheckpoint => !state.is_in_service(),
+            Urgency::Evicted | Urgency::Deleted => !state.may_run(),
+        };
+        self.devices.iter().filter(|known| known.name == eviction.device).any(|known| {
             let record = known.record.as_ref();
             let orders = self.orders.iter().find(|orders| orders.uuid == known.uuid);
-            record.is_ok_and(|record| !record.track.state.may_run())
+            record.is_ok_and(|record| is_left(record.track.state))
                 && orders.is_some_and(|orders| orders.evicts_since.is_some())
         })
     }

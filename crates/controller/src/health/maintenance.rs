@@ -70,6 +70,8 @@ pub struct Notice {
 pub struct Learned {
     /// Pods with GPUs by node, of nodes that were visited.
     pub pods: BTreeMap<String, usize>,
+    /// Names of devices with a pod that can save its work, by node.
+    pub hooked: BTreeMap<String, BTreeSet<String>>,
     /// Work whose owners of pods had their event: name and generation.
     pub informed: BTreeSet<(String, Option<i64>)>,
 }

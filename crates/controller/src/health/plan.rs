@@ -1,6 +1,7 @@
 //! What is to be written, and whose pods are to leave. Pure.
 
 mod domain;
+mod drains;
 mod orders;
 mod status;
 #[cfg(test)]
@@ -26,6 +27,8 @@ pub struct Plan {
     pub statuses: Vec<PolicyStatus>,
     /// Devices whose pods are to be evicted.
     pub evictions: Vec<Eviction>,
+    /// Devices that pods with a hook may leave once they have saved their work. Whether they have such pods is to be found out.
+    pub candidates: Vec<Candidate>,
     /// Work on nodes.
     pub works: Works,
     /// Objects of other programs that should exist.
@@ -69,8 +72,28 @@ pub struct Eviction {
     pub reason: String,
     /// Since when, in seconds since 1970.
     pub since: u64,
-    /// Whether no process can use the device any more. Its pods are deleted then, and disruption budgets are not asked.
-    pub is_dead: bool,
+    /// How its pods leave.
+    pub urgency: Urgency,
+}
+
+/// How pods leave, mildest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Urgency {
+    /// Those that can save their work are evicted once they have. The others run to their end.
+    AtCheckpoint,
+    /// All are evicted under their disruption budgets, those that can save their work after they had the time for it.
+    Evicted,
+    /// All are deleted at once: no process can use the device any more.
+    Deleted,
+}
+
+/// A device that pods with a hook may leave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Name of the node.
+    pub node: String,
+    /// Name of the device in slices.
+    pub device: String,
 }
 
 /// What a controller remembers from plan to plan while it leads.
@@ -132,11 +155,14 @@ pub fn plan(facts: &Facts, memory: &mut Memory, now: u64) -> Plan {
             // Another controller may have led meanwhile.
             let until = policy.status.breaker_open_until.as_deref().and_then(seconds);
             breaker.until = breaker.until.max(until.unwrap_or_default());
-            domain::decide(checked, members, breaker, &draining, now)
+            let disturbed =
+                domain::Disturbed { draining: &draining, hooked: &memory.learned.hooked };
+            domain::decide(checked, members, breaker, disturbed, now)
         });
         if let Some(decided) = &decided {
             plan.orders.extend(orders::of(decided, now));
             plan.evictions.extend(evictions(decided));
+            plan.candidates.extend(decided.candidates());
             rooms.insert(name, decided.room(now));
         }
         let overlap = overlaps.get(name.as_str()).copied();
@@ -147,29 +173,39 @@ pub fn plan(facts: &Facts, memory: &mut Memory, now: u64) -> Plan {
             plan.statuses.push(PolicyStatus { name: name.clone(), version, status });
         }
     }
+    let learned = &mut memory.learned;
+    learned.hooked.retain(|node, _| plan.candidates.iter().any(|it| it.node == *node));
     plan.remediations = remediations(facts);
-    plan.works = maintenance::plan(facts, rooms, &mut memory.learned, now);
+    plan.works = maintenance::plan(facts, rooms, learned, now);
     plan.orders.sort_by_key(|orders| orders.are_copies);
     plan
 }
 
 fn evictions<'a>(decided: &'a Decided<'a>) -> impl Iterator<Item = Eviction> + 'a {
-    decided.decisions.evictions.iter().filter_map(|id| {
-        let member = decided.members.get(*id)?;
+    let left = decided.decisions.evictions.iter().chain(decided.drains.keys()).copied();
+    left.filter_map(|id| {
+        let member = decided.members.get(id)?;
         let record = member.device.record.as_ref().ok()?;
         let is_ordered = member.orders.is_some_and(|orders| orders.evicts_since.is_some());
         if !is_ordered && !member.is_node_readable() {
             return None;
         }
-        let since = decided.domain.devices.get(id)?.evicts_since?;
+        let since = decided.evicts_since(id)?;
         let reason = record.track.state.reason();
+        let urgency = if decided.drains.contains_key(&id) {
+            Urgency::AtCheckpoint
+        } else if reason.is_some_and(domain::is_dead) {
+            Urgency::Deleted
+        } else {
+            Urgency::Evicted
+        };
         Some(Eviction {
             node: member.node.to_owned(),
             device: member.device.name.clone(),
             taint: key_and_value(reason, record.track.state.name()),
             reason: reason.map(|reason| reason.to_string()).unwrap_or_default(),
             since,
-            is_dead: reason.is_some_and(domain::is_dead),
+            urgency,
         })
     })
 }

@@ -8,6 +8,9 @@
 mod tests;
 mod work;
 
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{
     DeviceRequestAllocationResult, DeviceToleration, ResourceClaim,
@@ -15,7 +18,8 @@ use k8s_openapi::api::resource::v1::{
 use octavo_api::names::{DRIVER, REASON_GPU_OUT_OF_SERVICE};
 
 pub use self::work::{Guest, guest, owner};
-use super::plan::Eviction;
+use super::checkpoints::Progress;
+use super::plan::{Eviction, Urgency};
 
 /// The effect of a taint that ends pods.
 const NO_EXECUTE: &str = "NoExecute";
@@ -29,20 +33,28 @@ pub struct Victim {
     pub name: String,
     /// Its UID.
     pub uid: String,
-    /// Whether it is deleted, and not evicted under its disruption budgets.
-    pub is_deleted: bool,
+    /// How it leaves.
+    pub urgency: Urgency,
     /// Why, for programs.
     pub reason: &'static str,
     /// Why, for people.
     pub note: String,
 }
 
-/// Names of the claims of a pod that may be evicted, in its namespace. A pod that has ended, or is being deleted, may not.
-pub fn claims_of(pod: &Pod) -> Vec<String> {
-    if pod.metadata.deletion_timestamp.is_some() {
-        return Vec::new();
+impl Victim {
+    /// The pod, if it leaves now that its work is saved, or is not. The words for people say which.
+    pub fn after(mut self, progress: &Progress) -> Option<Self> {
+        let needs_checkpoint = self.urgency == Urgency::AtCheckpoint;
+        match progress {
+            Progress::Saved => self.note.push_str("; the work of the pod is saved"),
+            Progress::NotSaved(why) if !needs_checkpoint => {
+                let _ = write!(self.note, "; the work of the pod is not saved: {why}");
+            }
+            Progress::NoHook if !needs_checkpoint => {}
+            _ => return None,
+        }
+        Some(self)
     }
-    held_by(pod)
 }
 
 /// Names of the claims of a pod, in its namespace. A pod that has ended holds none.
@@ -65,31 +77,36 @@ fn has_ended(pod: &Pod) -> bool {
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// Whether a pod leaves now, by its claims and the devices of its node whose pods are evicted.
+/// Names of the devices of a node that a pod has by its claims, those that it has for administrators aside.
+pub fn devices<'a>(claims: &'a [ResourceClaim], node: &str) -> BTreeSet<&'a str> {
+    results(claims).filter_map(|result| device(result, node)).collect()
+}
+
+/// Whether a pod leaves now, by its claims and the devices of its node whose pods are evicted. One that is being deleted leaves already.
 pub fn victim(
     pod: &Pod,
     claims: &[ResourceClaim],
     evictions: &[Eviction],
     now: u64,
 ) -> Option<Victim> {
-    let results = claims.iter().flat_map(|claim| {
-        let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
-        let devices = allocation.and_then(|allocation| allocation.devices.as_ref());
-        devices.into_iter().flat_map(|devices| devices.results.iter().flatten())
-    });
-    let reasons: Vec<&Eviction> = results
-        .filter_map(|result| {
-            let eviction = evictions.iter().find(|eviction| has(result, eviction))?;
-            (due(result, eviction)? <= now).then_some(eviction)
-        })
-        .collect();
-    let first = reasons.first()?;
     let metadata = &pod.metadata;
+    if metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let reasons = results(claims).filter_map(|result| {
+        let is_left = |eviction: &&Eviction| {
+            device(result, &eviction.node).is_some_and(|device| device == eviction.device)
+        };
+        let eviction = evictions.iter().find(is_left)?;
+        (due(result, eviction)? <= now).then_some(eviction)
+    });
+    // Of several with one urgency the first.
+    let first = reasons.rev().max_by_key(|eviction| eviction.urgency)?;
     Some(Victim {
         namespace: metadata.namespace.clone().unwrap_or_default(),
         name: metadata.name.clone().unwrap_or_default(),
         uid: metadata.uid.clone().unwrap_or_default(),
-        is_deleted: reasons.iter().any(|eviction| eviction.is_dead),
+        urgency: first.urgency,
         reason: REASON_GPU_OUT_OF_SERVICE,
         note: format!(
             "{} of node {} is out of service: {}",
@@ -98,14 +115,25 @@ pub fn victim(
     })
 }
 
-/// Whether a claim has a device, a share of it or a MIG instance on it. Access for administrators is no use of it, and is there to find
-/// out what is wrong.
-fn has(result: &DeviceRequestAllocationResult, eviction: &Eviction) -> bool {
-    let in_node = result.pool.strip_prefix(&eviction.node);
-    let is_here = in_node.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+/// What is allocated to claims.
+fn results(
+    claims: &[ResourceClaim],
+) -> impl DoubleEndedIterator<Item = &DeviceRequestAllocationResult> {
+    claims.iter().flat_map(|claim| {
+        let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
+        let devices = allocation.and_then(|allocation| allocation.devices.as_ref());
+        devices.into_iter().flat_map(|devices| devices.results.iter().flatten())
+    })
+}
+
+/// The device of a node of which a claim has the whole, a share or a MIG instance. Access for administrators is no use of it, and is
+/// there to find out what is wrong.
+fn device<'a>(result: &'a DeviceRequestAllocationResult, node: &str) -> Option<&'a str> {
+    let in_node = result.pool.strip_prefix(node)?;
+    let is_here = in_node.is_empty() || in_node.starts_with('/');
     let device = result.device.split_once("-mig-").map_or(&*result.device, |(gpu, _)| gpu);
     let is_admin = result.admin_access == Some(true);
-    result.driver == DRIVER && is_here && device == eviction.device && !is_admin
+    (result.driver == DRIVER && is_here && !is_admin).then_some(device)
 }
 
 /// When the claim no longer tolerates the taint of its device, in seconds since 1970. `None`: never. As with taints of nodes, the

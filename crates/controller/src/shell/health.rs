@@ -3,15 +3,17 @@
 //! A round plans all policies, since most of what is decided is a budget of many nodes. Changes are planned together, at most once a
 //! second.
 
+mod departures;
 mod evict;
 mod notices;
 mod remediations;
 mod round;
 #[cfg(test)]
 mod tests;
-mod visits;
 mod watches;
 mod writes;
+
+use std::collections::BTreeMap;
 
 use kube::Client;
 use octavo_api::names::CONTROLLER;
@@ -22,11 +24,11 @@ use tokio_util::sync::CancellationToken;
 use super::leader::Leader;
 use super::spawn;
 use crate::health::remediation::Remediations;
+use departures::Reader;
 use evict::Evictor;
 use notices::Announcer;
 use remediations::Remediator;
 use round::{Outputs, Rounds};
-use visits::Visitor;
 
 /// Findings that wait for a round.
 const FINDINGS: usize = 1024;
@@ -40,18 +42,16 @@ pub(super) fn start(
     stop: &CancellationToken,
 ) {
     let changes = watches::watch(reading, stop);
-    let (evictions, wanted) = watch::channel(Vec::new());
-    let (visits, wanted_visits) = watch::channel(Vec::new());
+    let (departures, wanted) = watch::channel(BTreeMap::new());
     let (notices, wanted_notices) = watch::channel(Vec::new());
     let (findings, found) = mpsc::channel(FINDINGS);
     let (remediations, wanted_remediations) = watch::channel(Remediations::new());
-    let outputs = Outputs { evictions, visits, notices, remediations };
+    let outputs = Outputs { departures, notices, remediations };
     let rounds = Rounds::new(writing.clone(), leader.clone(), outputs);
     spawn(stop, rounds.run(changes, found));
     let events = Events::new(writing.clone(), CONTROLLER, identity);
-    let evictor = || Evictor::new(writing.clone(), events.clone(), leader.clone());
-    spawn(stop, evictor().run(wanted));
-    spawn(stop, Visitor::new(evictor(), findings.clone()).run(wanted_visits));
+    let evictor = Evictor::new(writing.clone(), events.clone(), leader.clone());
+    spawn(stop, Reader::new(evictor, findings.clone()).run(wanted));
     let remediator = Remediator::new(writing.clone(), leader.clone(), findings.clone());
     spawn(stop, remediator.run(wanted_remediations));
     let announcer = Announcer::new(writing.clone(), events, leader, findings);

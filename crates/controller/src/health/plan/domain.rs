@@ -13,6 +13,7 @@ use octavo_health::state::{Event, State, Track, step};
 use octavo_health::unit::{DeviceId, Place, Topology, Unit};
 
 use super::Breaker;
+use super::drains::may_drain;
 use crate::health::facts::{DeviceFacts, HealthFacts, NodeFacts, OrderFacts, seconds};
 use crate::health::maintenance::Room;
 
@@ -30,6 +31,7 @@ pub(super) struct Member<'a> {
     index: usize,
     /// Name of its node.
     pub(super) node: &'a str,
+    facts: &'a NodeFacts,
     pub(super) health: &'a HealthFacts,
     pub(super) device: &'a DeviceFacts,
     pub(super) orders: Option<&'a OrderFacts>,
@@ -44,8 +46,27 @@ pub(super) struct Decided<'a> {
     pub(super) before: BTreeMap<DeviceId, Track>,
     pub(super) decisions: Decisions,
     pub(super) domain: Domain,
+    /// Devices that pods leave once they have saved their work, and since when.
+    pub(super) drains: BTreeMap<DeviceId, u64>,
     /// Until when remedies are stopped, if they are.
     pub(super) stopped_until: Option<u64>,
+}
+
+/// What disturbs nodes beside the evictions of this decision, and what is known of their pods.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Disturbed<'a> {
+    /// Nodes that are drained for work on them, and since when.
+    pub(super) draining: &'a BTreeMap<&'a str, u64>,
+    /// Names of devices with a pod that can save its work, by node.
+    pub(super) hooked: &'a BTreeMap<String, BTreeSet<String>>,
+}
+
+impl<'a> Disturbed<'a> {
+    /// Nodes that lose pods for work on them.
+    pub(super) fn nodes(self, stuck: u64, now: u64) -> impl Iterator<Item = &'a str> {
+        let is_new = move |since: u64| now.saturating_sub(since) < stuck;
+        self.draining.iter().filter(move |(_, since)| is_new(**since)).map(|(node, _)| *node)
+    }
 }
 
 impl<'a> Members<'a> {
@@ -56,6 +77,7 @@ impl<'a> Members<'a> {
         self.members.extend(health.devices.iter().map(|device| Member {
             index,
             node: name,
+            facts: node,
             health,
             device,
             orders: health.orders.iter().find(|orders| orders.uuid == device.uuid),
@@ -71,7 +93,12 @@ impl<'a> Members<'a> {
         (0..).map(DeviceId).zip(&self.members)
     }
 
-    /// All nodes.
+    /// Whether a node is one of them.
+    pub(super) fn has_node(&self, name: &str) -> bool {
+        self.nodes.binary_search_by_key(&name, |(node, ..)| *node).is_ok()
+    }
+
+    /// All nodes, by name.
     pub(super) fn nodes(&self) -> impl Iterator<Item = (&'a str, &'a HealthFacts)> {
         self.nodes.iter().map(|(name, _, health)| (*name, *health))
     }
@@ -133,7 +160,7 @@ pub(super) fn decide<'a>(
     policy: &'a Policy,
     members: Members<'a>,
     memory: &mut Breaker,
-    draining: &BTreeMap<&str, u64>,
+    disturbed: Disturbed<'_>,
     now: u64,
 ) -> Decided<'a> {
     let topology = members.topology();
@@ -141,6 +168,7 @@ pub(super) fn decide<'a>(
         members.all().map(|(id, member)| (id, member.track(policy, now))).collect();
     let mut devices: BTreeMap<DeviceId, Record> = BTreeMap::new();
     let mut occupied = BTreeSet::new();
+    let mut drains = BTreeMap::new();
     for (id, member) in members.all() {
         let record = member.device.record.as_ref();
         let history = record.map(|record| record.history).unwrap_or_default();
@@ -150,6 +178,9 @@ pub(super) fn decide<'a>(
         }
         // An eviction ends when its pods have left.
         let evicts_since = member.orders.and_then(|orders| orders.evicts_since);
+        if let Some(since) = evicts_since.filter(|_| may_drain(policy, member, before[&id].state)) {
+            drains.insert(id, since.min(now));
+        }
         let evicts_since = evicts_since.filter(|_| is_occupied && !before[&id].state.may_run());
         devices.insert(id, Record { track: before[&id], history, evicts_since });
     }
@@ -196,14 +227,14 @@ pub(super) fn decide<'a>(
             breaker.note(number(index), *at);
         }
     }
-    let is_disturbed = |name: &str| {
-        let since = draining.get(name);
-        since.is_some_and(|since| now.saturating_sub(*since) < policy.rules.stuck)
-    };
+    let busy: BTreeSet<&str> = disturbed.nodes(policy.rules.stuck, now).collect();
+    let is_new = |since: u64| now.saturating_sub(since) < policy.rules.stuck;
+    let drained = drains.iter().filter(|(_, since)| is_new(**since));
+    let drained = drained.filter_map(|(id, _)| Some(members.get(*id)?.index));
     let nodes = members.nodes.iter().enumerate();
-    let disturbed = nodes.filter(|(_, (name, ..))| is_disturbed(name));
-    let disturbed = disturbed.map(|(index, _)| number(index)).collect();
-    let mut domain = Domain::restored(devices, breaker).disturbed(disturbed);
+    let nodes = nodes.filter(|(_, (name, ..))| busy.contains(name)).map(|(index, _)| index);
+    let nodes = nodes.chain(drained).map(number).collect();
+    let mut domain = Domain::restored(devices, breaker).disturbed(nodes);
     let (topology, occupied) = (&topology, &occupied);
     let facts = DomainFacts { permitted: None, untestable: None, now, topology, occupied };
     let decisions = domain.decide(policy, facts, &members.signals(now));
@@ -211,18 +242,20 @@ pub(super) fn decide<'a>(
     let window = policy.breaker.window;
     memory.fenced.retain(|_, at| now.saturating_sub(*at) < window);
     let stopped_until = domain.is_storm(now).then_some(memory.until);
-    Decided { policy, members, before, decisions, domain, stopped_until }
+    let mut decided = Decided { policy, members, before, decisions, domain, drains, stopped_until };
+    decided.drain(disturbed, now);
+    decided
 }
 
 impl Decided<'_> {
     /// What evictions for other reasons may touch beside those of this decision.
     pub(super) fn room(&self, now: u64) -> Room {
         let is_new = |id: &&DeviceId| {
-            let since = self.domain.devices.get(id).and_then(|known| known.evicts_since);
+            let since = self.evicts_since(**id);
             since.is_some_and(|since| now.saturating_sub(since) < self.policy.rules.stuck)
         };
-        let evicted = self.decisions.evictions.iter().filter(is_new);
-        let busy = evicted.filter_map(|id| Some(self.members.get(*id)?.node.to_owned()));
+        let left = self.decisions.evictions.iter().chain(self.drains.keys()).filter(is_new);
+        let busy = left.filter_map(|id| Some(self.members.get(*id)?.node.to_owned()));
         Room {
             most: self.policy.budget.evictions(self.members.nodes.len()),
             busy: busy.collect(),
@@ -230,9 +263,20 @@ impl Decided<'_> {
             stuck: self.policy.rules.stuck,
         }
     }
+
+    /// Since when pods leave a device.
+    pub(super) fn evicts_since(&self, id: DeviceId) -> Option<u64> {
+        let evicted = self.domain.devices.get(&id).and_then(|known| known.evicts_since);
+        self.drains.get(&id).copied().or(evicted)
+    }
 }
 
 impl Member<'_> {
+    /// Whether its node is ready.
+    pub(super) fn is_node_ready(&self) -> bool {
+        self.facts.not_ready_since.is_none()
+    }
+
     /// Whether all records of its node can be read. If not, nothing new begins there.
     pub(super) fn is_node_readable(&self) -> bool {
         self.health.devices.iter().all(|device| device.record.is_ok())

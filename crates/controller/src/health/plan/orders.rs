@@ -27,7 +27,7 @@ pub(super) fn of<'a>(decided: &'a Decided<'a>, now: u64) -> impl Iterator<Item =
         let wanted = of_node.map(|(id, member)| OrderFacts {
             uuid: member.device.uuid.clone(),
             permit: permit(decided, id, member, remedies.get(&id).copied(), now),
-            evicts_since: decided.domain.devices.get(&id).and_then(|known| known.evicts_since),
+            evicts_since: decided.evicts_since(id),
             copy: copy(member.device.record.as_ref().ok(), member.orders),
         });
         write(name, health, wanted.collect())

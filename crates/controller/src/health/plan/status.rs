@@ -68,7 +68,8 @@ pub(super) fn of(
         nodes: decided.map_or(0, |decided| count(decided.members.nodes().count())),
         devices: decided.map(counts).unwrap_or_default(),
         remedies: decided.map_or(0, |decided| count(decided.decisions.remedies.len())),
-        evictions: decided.map_or(0, |decided| count(decided.decisions.evictions.len())),
+        evictions: decided
+            .map_or(0, |decided| count(decided.decisions.evictions.len() + decided.drains.len())),
         breaker_open_until: until,
     }
 }

@@ -15,7 +15,7 @@ use octavo_health::remedy::Remedy;
 use octavo_health::signal::Attempt;
 use octavo_health::state::{State, Track};
 
-use super::{Eviction, Memory, Plan, plan};
+use super::{Eviction, Memory, Plan, Urgency, plan};
 use crate::health::facts::{
     DeviceFacts, Facts, HealthFacts, NodeFacts, OrderFacts, PolicyFacts, Version, seconds,
 };
@@ -84,7 +84,8 @@ impl Bench {
             };
             let version = Version { uid: node(number), resource: "1".to_owned() };
             let devices = (0..gpus).map(device).collect();
-            facts.healths.insert(node(number), HealthFacts { version, devices, orders: vec![] });
+            let health = HealthFacts { version, devices, ..HealthFacts::default() };
+            facts.healths.insert(node(number), health);
         }
         // A fault of long ago is no storm.
         Self { facts, memory: Memory::default(), now: 1_000 * HOUR }

@@ -4,14 +4,14 @@ use super::*;
 
 const SINCE: u64 = 1_000;
 
-fn eviction(device: &str, is_dead: bool) -> Eviction {
+fn eviction(device: &str, urgency: Urgency) -> Eviction {
     Eviction {
         node: "n".to_owned(),
         device: device.to_owned(),
         taint: ("gpu.nvidia.com/xid", "48".to_owned()),
         reason: "the driver reported XID 48".to_owned(),
         since: SINCE,
-        is_dead,
+        urgency,
     }
 }
 
@@ -34,7 +34,7 @@ fn claim(driver: &str, pool: &str, device: &str, tolerations: &Value) -> Resourc
 }
 
 fn leaves(claim: ResourceClaim, now: u64) -> bool {
-    victim(&pod(&json!({})), &[claim], &[eviction("gpu-1", false)], now).is_some()
+    victim(&pod(&json!({})), &[claim], &[eviction("gpu-1", Urgency::Evicted)], now).is_some()
 }
 
 #[test]
@@ -44,13 +44,15 @@ fn a_pod_has_named_claims_those_made_for_it_and_that_of_its_extended_resources()
         "resourceClaimStatuses": [{"name": "b", "resourceClaimName": "p-b-x1"}],
         "extendedResourceClaimStatus": {"resourceClaimName": "p-extended", "requestMappings": []},
     });
-    assert_eq!(claims_of(&pod(&status)), ["shared", "p-b-x1", "p-extended"]);
-    assert!(claims_of(&pod(&json!({"phase": "Succeeded"}))).is_empty());
+    assert_eq!(held_by(&pod(&status)), ["shared", "p-b-x1", "p-extended"]);
+    assert!(held_by(&pod(&json!({"phase": "Succeeded"}))).is_empty());
     let mut leaving = pod(&status);
     let time: jiff::Timestamp = "2028-01-01T00:00:00Z".parse().unwrap();
     leaving.metadata.deletion_timestamp =
         Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(time));
-    assert!(claims_of(&leaving).is_empty());
+    let claims = [claim("gpu.nvidia.com", "n", "gpu-1", &json!(null))];
+    let evictions = [eviction("gpu-1", Urgency::Deleted)];
+    assert_eq!(victim(&leaving, &claims, &evictions, SINCE), None, "it leaves already");
 }
 
 #[test]
@@ -68,18 +70,20 @@ fn shares_and_mig_instances_leave_with_their_gpu_and_nothing_else_does() {
     ] {
         assert!(!leaves(claim(driver, pool, device, &none), SINCE), "{driver} {pool} {device}");
     }
-    assert_eq!(victim(&pod(&json!({})), &[], &[eviction("gpu-1", false)], SINCE), None);
+    assert_eq!(victim(&pod(&json!({})), &[], &[eviction("gpu-1", Urgency::Evicted)], SINCE), None);
 }
 
 #[test]
 fn a_pod_says_why_and_is_deleted_from_a_dead_gpu() {
     let claims = [claim("gpu.nvidia.com", "n", "gpu-1", &json!(null))];
-    let found = victim(&pod(&json!({})), &claims, &[eviction("gpu-1", true)], SINCE).unwrap();
+    let found =
+        victim(&pod(&json!({})), &claims, &[eviction("gpu-1", Urgency::Deleted)], SINCE).unwrap();
     assert_eq!((&*found.namespace, &*found.name, &*found.uid), ("team", "p", "u"));
     assert_eq!(found.note, "gpu-1 of node n is out of service: the driver reported XID 48");
-    assert!(found.is_deleted);
-    let found = victim(&pod(&json!({})), &claims, &[eviction("gpu-1", false)], SINCE).unwrap();
-    assert!(!found.is_deleted);
+    assert_eq!(found.urgency, Urgency::Deleted);
+    let found =
+        victim(&pod(&json!({})), &claims, &[eviction("gpu-1", Urgency::Evicted)], SINCE).unwrap();
+    assert_eq!(found.urgency, Urgency::Evicted);
 }
 
 #[test]
@@ -127,4 +131,35 @@ fn access_for_administrators_is_no_reason_to_leave() {
         results[0].admin_access = admin.as_bool();
         assert_eq!(leaves(claim, SINCE), is_left, "{admin}");
     }
+}
+
+#[test]
+fn of_several_devices_of_a_pod_the_most_urgent_counts() {
+    let claims =
+        ["gpu-0", "gpu-1", "gpu-2"].map(|gpu| claim("gpu.nvidia.com", "n", gpu, &json!(null)));
+    let evictions = [
+        eviction("gpu-0", Urgency::AtCheckpoint),
+        eviction("gpu-1", Urgency::Evicted),
+        eviction("gpu-2", Urgency::Evicted),
+    ];
+    let found = victim(&pod(&json!({})), &claims, &evictions, SINCE).unwrap();
+    assert_eq!(found.urgency, Urgency::Evicted);
+    assert!(found.note.starts_with("gpu-1"), "{}", found.note);
+}
+
+#[test]
+fn a_pod_leaves_a_suspect_device_only_with_its_work_saved() {
+    let claims = [claim("gpu.nvidia.com", "n", "gpu-1", &json!(null))];
+    let at = |urgency| {
+        let evictions = [eviction("gpu-1", urgency)];
+        victim(&pod(&json!({})), &claims, &evictions, SINCE).unwrap()
+    };
+    let failed = || Progress::NotSaved("answer 500".to_owned());
+    for (urgency, leaves) in [(Urgency::AtCheckpoint, false), (Urgency::Evicted, true)] {
+        assert!(at(urgency).after(&Progress::Saved).is_some());
+        assert_eq!(at(urgency).after(&Progress::NoHook).is_some(), leaves);
+        assert_eq!(at(urgency).after(&failed()).is_some(), leaves);
+    }
+    let note = at(Urgency::Evicted).after(&failed()).unwrap().note;
+    assert!(note.ends_with("48; the work of the pod is not saved: answer 500"), "{note}");
 }

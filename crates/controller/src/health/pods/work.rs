@@ -5,6 +5,7 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use octavo_api::names::{DRIVER, REASON_NODE_IN_MAINTENANCE, TAINT_MAINTENANCE};
 
 use super::{Victim, has_ended};
+use crate::health::plan::Urgency;
 
 /// Begin of the names of extended resources of NVIDIA's GPUs.
 const NVIDIA: &str = "nvidia.com/";
@@ -37,7 +38,7 @@ pub fn guest(pod: &Pod, claims: &[ResourceClaim], note: &str) -> Option<Guest> {
         namespace: metadata.namespace.clone().unwrap_or_default(),
         name: metadata.name.clone().unwrap_or_default(),
         uid: metadata.uid.clone().unwrap_or_default(),
-        is_deleted: false,
+        urgency: Urgency::Evicted,
         reason: REASON_NODE_IN_MAINTENANCE,
         note: note.to_owned(),
     }))

@@ -1,5 +1,6 @@
 //! Rounds: a plan of all policies, and its writes.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -9,9 +10,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::writes::{Write, send};
+use crate::health::departures::{Departures, departures};
 use crate::health::facts::{self, Change, Facts};
-use crate::health::maintenance::{Notice, Visit, Works};
-use crate::health::plan::{Eviction, Memory, Plan, TemplateProblem, plan};
+use crate::health::maintenance::{Notice, Works};
+use crate::health::plan::{Candidate, Eviction, Memory, Plan, TemplateProblem, plan};
 use crate::health::remediation::Remediations;
 use crate::shell::leader::{Leader, LeaderError};
 
@@ -38,10 +40,8 @@ pub(super) struct Rounds {
 
 /// What a round wants of other tasks.
 pub(super) struct Outputs {
-    /// Devices whose pods are to be evicted.
-    pub(super) evictions: watch::Sender<Vec<Eviction>>,
-    /// Nodes whose pods are to leave for work on them.
-    pub(super) visits: watch::Sender<Vec<Visit>>,
+    /// Nodes whose pods are to be read, by name.
+    pub(super) departures: watch::Sender<BTreeMap<String, Departures>>,
     /// Work of which owners of pods get an event.
     pub(super) notices: watch::Sender<Vec<Notice>>,
     /// Objects of other programs that should exist.
@@ -53,6 +53,8 @@ pub(super) struct Outputs {
 pub(super) enum Finding {
     /// How many pods with GPUs a node has that are to leave.
     Pods(String, usize),
+    /// Devices of a node, of those asked about, that have a pod which can save its work.
+    Hooked(String, BTreeSet<String>),
     /// Owners of pods had their event of work on nodes, by the name and generation of its object.
     Informed(String, Option<i64>),
     /// What became of the objects of a policy's template.
@@ -99,7 +101,8 @@ impl Rounds {
         if !self.leader.is_leading() {
             // What another leader does meanwhile is not known here.
             self.memory = Memory::default();
-            self.order(Vec::new(), Works::default(), 0);
+            renew(&self.outputs.departures, BTreeMap::new());
+            renew(&self.outputs.notices, Vec::new());
             renew(&self.outputs.remediations, Remediations::new());
             return SHORTEST;
         }
@@ -108,7 +111,7 @@ impl Rounds {
         }
         let now = facts::unix(now);
         let began = Instant::now();
-        let Plan { mut orders, statuses, evictions, mut works, remediations } =
+        let Plan { mut orders, statuses, evictions, candidates, mut works, remediations } =
             plan(&self.facts, &mut self.memory, now);
         self.leader.metrics.health().planned(began.elapsed());
         // A breaker is written before what it stops, so that a leader that follows knows of it.
@@ -125,7 +128,7 @@ impl Rounds {
         let is_done = self.write(orders.into_iter().map(Write::Orders).collect()).await;
         // An eviction is ordered before pods are evicted: a leader that follows counts it.
         let evictions = if is_done { evictions } else { self.ordered(evictions) };
-        self.order(evictions, works, now);
+        self.order(evictions, candidates, works, now);
         renew(&self.outputs.remediations, remediations);
         self.show();
         if is_more { SHORTEST } else { LONGEST }
@@ -144,6 +147,9 @@ impl Rounds {
         match finding {
             Finding::Pods(node, pods) => {
                 learned.pods.insert(node, pods);
+            }
+            Finding::Hooked(node, devices) => {
+                learned.hooked.insert(node, devices);
             }
             Finding::Informed(name, generation) => {
                 learned.informed.insert((name, generation));
@@ -185,21 +191,21 @@ impl Rounds {
     fn ordered(&self, mut evictions: Vec<Eviction>) -> Vec<Eviction> {
         evictions.retain(|eviction| {
             let health = self.facts.healths.get(&eviction.node);
-            health.is_some_and(|health| health.evicts(&eviction.device))
+            health.is_some_and(|health| health.evicts(eviction))
         });
         evictions
     }
 
     /// Hands to other tasks what they are to do.
-    fn order(&self, evictions: Vec<Eviction>, works: Works, now: u64) {
-        renew(&self.outputs.evictions, evictions);
+    fn order(&self, evictions: Vec<Eviction>, candidates: Vec<Candidate>, works: Works, now: u64) {
         let Works { mut visits, notices, .. } = works;
         for visit in &mut visits {
             // As with devices: a leader that follows counts a node that is drained.
             let work = self.facts.maintenances.get(&visit.maintenance);
             visit.is_drained &= work.is_some_and(|work| work.drains(&visit.node, now));
         }
-        renew(&self.outputs.visits, visits);
+        let departures = departures(&self.facts, evictions, candidates, visits);
+        renew(&self.outputs.departures, departures);
         renew(&self.outputs.notices, notices);
     }
 }

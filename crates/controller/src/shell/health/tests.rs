@@ -1,8 +1,10 @@
 //! Rounds and evictions against a server.
 
+mod checkpoints;
 mod remediations;
 mod works;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -11,15 +13,16 @@ use octavo_kube_io::lease;
 use octavo_testkit::{Request, ScriptedApi, failure};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
+use super::departures::Reader;
 use super::evict::Evictor;
 use super::notices::Announcer;
 use super::round::{Finding, Outputs, Rounds};
-use super::visits::Visitor;
 use super::writes::{Write, send};
+use crate::health::departures::Departures;
 use crate::health::facts::{self, Change, Kind};
-use crate::health::plan::Eviction;
+use crate::health::plan::{Eviction, Urgency};
 use crate::health::remediation::Remediations;
 use crate::metrics::Metrics;
 use crate::shell::leader::{Leader, LeaderError};
@@ -92,11 +95,10 @@ async fn round(leads: bool, occupied: bool, written: u16) -> (Vec<(String, Value
         }
         (200, object)
     });
-    let (evictions, wanted) = watch::channel(Vec::new());
-    let (visits, _visits) = watch::channel(Vec::new());
+    let (departures, wanted) = watch::channel(BTreeMap::new());
     let (notices, _notices) = watch::channel(Vec::new());
     let (remediations, _remediations) = watch::channel(Remediations::new());
-    let outputs = Outputs { evictions, visits, notices, remediations };
+    let outputs = Outputs { departures, notices, remediations };
     let mut rounds = Rounds::new(api.client(), leader(leads), outputs);
     let node = json!({"metadata": {"name": "n", "labels": {"pool": "h100"}}, "spec": {}});
     let parsed = |value: Value| serde_json::from_value(value).unwrap();
@@ -121,8 +123,8 @@ async fn round(leads: bool, occupied: bool, written: u16) -> (Vec<(String, Value
     let mut requests: Vec<(String, Value)> = requests.collect();
     // The status comes first.
     requests.reverse();
-    let wanted = wanted.borrow().clone();
-    (requests, wanted)
+    let wanted = wanted.borrow().clone().into_values();
+    (requests, wanted.flat_map(|of_node: Departures| of_node.evictions).collect())
 }
 
 #[tokio::test]
@@ -170,15 +172,34 @@ fn evicting() -> Value {
     object
 }
 
+/// The eviction of that GPU.
+fn evictions(urgency: Urgency) -> Departures {
+    let eviction = Eviction {
+        node: "n".to_owned(),
+        device: "gpu-1".to_owned(),
+        taint: ("gpu.nvidia.com/xid", "48".to_owned()),
+        reason: "the driver reported XID 48".to_owned(),
+        since: 900_000,
+        urgency,
+    };
+    Departures { evictions: vec![eviction], ..Departures::default() }
+}
+
+fn reader(api: &ScriptedApi, leads: bool) -> (Reader, mpsc::Receiver<Finding>) {
+    let events = Events::new(api.client(), "octavo.dev/controller", "c");
+    let (findings, found) = mpsc::channel(8);
+    (Reader::new(Evictor::new(api.client(), events, leader(leads)), findings), found)
+}
+
 /// What is sent for a pod on the GPU, without reads. Evictions are answered so.
-async fn look(is_dead: bool, answer: u16) -> (Vec<(String, Value)>, Result<(), LeaderError>) {
-    look_at(evicting(), is_dead, answer).await
+async fn look(urgency: Urgency, answer: u16) -> (Vec<(String, Value)>, Result<(), LeaderError>) {
+    look_at(evicting(), urgency, answer).await
 }
 
 /// The same for a node's health as it is at the time of the look.
 async fn look_at(
     health: Value,
-    is_dead: bool,
+    urgency: Urgency,
     answer: u16,
 ) -> (Vec<(String, Value)>, Result<(), LeaderError>) {
     let api = ScriptedApi::new(move |request: &Request| {
@@ -225,17 +246,8 @@ async fn look_at(
         }
         (200, json!({"apiVersion": "v1", "kind": "Status", "status": "Success"}))
     });
-    let events = Events::new(api.client(), "octavo.dev/controller", "c");
-    let evictor = Evictor::new(api.client(), events, leader(true));
-    let eviction = Eviction {
-        node: "n".to_owned(),
-        device: "gpu-1".to_owned(),
-        taint: ("gpu.nvidia.com/xid", "48".to_owned()),
-        reason: "the driver reported XID 48".to_owned(),
-        since: 900_000,
-        is_dead,
-    };
-    let result = evictor.look("n", &[eviction], now()).await;
+    let (reader, _findings) = reader(&api, true);
+    let result = reader.look("n", &evictions(urgency), now()).await.map(drop);
     let requests = api.requests();
     let sent = requests.iter().filter(|request| request.method() != "GET").map(|request| {
         let path = format!("{} {}", request.method(), request.uri().path());
@@ -246,7 +258,7 @@ async fn look_at(
 
 #[tokio::test]
 async fn a_pod_of_the_device_is_evicted_under_its_budgets_after_an_event() {
-    let (sent, result) = look(false, 200).await;
+    let (sent, result) = look(Urgency::Evicted, 200).await;
     result.unwrap();
     let [(event_path, event), (path, eviction)] = sent.as_slice() else { panic!("{sent:?}") };
     assert!(event_path.ends_with("/namespaces/team/events"), "{event_path}");
@@ -258,9 +270,9 @@ async fn a_pod_of_the_device_is_evicted_under_its_budgets_after_an_event() {
 
 #[tokio::test]
 async fn a_budget_that_forbids_is_tried_again_and_a_pod_that_is_gone_is_no_failure() {
-    let (_, result) = look(false, 429).await;
+    let (_, result) = look(Urgency::Evicted, 429).await;
     assert!(matches!(result, Err(LeaderError::Api(_))), "{result:?}");
-    let (sent, result) = look(false, 404).await;
+    let (sent, result) = look(Urgency::Evicted, 404).await;
     result.unwrap();
     assert_eq!(sent.len(), 2);
 }
@@ -272,7 +284,7 @@ async fn a_device_that_returned_or_whose_eviction_ended_keeps_its_pods() {
     let mut unread = evicting();
     unread["status"]["devices"][0]["record"] = json!({"colour": "red"});
     for object in [returned, unread, health(true)] {
-        let (sent, result) = look_at(object, true, 200).await;
+        let (sent, result) = look_at(object, Urgency::Deleted, 200).await;
         result.unwrap();
         assert_eq!(sent, []);
     }
@@ -280,14 +292,14 @@ async fn a_device_that_returned_or_whose_eviction_ended_keeps_its_pods() {
 
 #[tokio::test]
 async fn a_claim_that_cannot_be_read_holds_up_no_other_pod() {
-    let (sent, result) = look(false, 500).await;
+    let (sent, result) = look(Urgency::Evicted, 500).await;
     assert!(matches!(result, Err(LeaderError::Api(_))), "{result:?}");
     assert_eq!(sent.last().unwrap().0, "POST /api/v1/namespaces/team/pods/sick/eviction");
 }
 
 #[tokio::test]
 async fn a_pod_of_a_dead_device_is_marked_and_deleted() {
-    let (sent, result) = look(true, 200).await;
+    let (sent, result) = look(Urgency::Deleted, 200).await;
     result.unwrap();
     let [_, (mark_path, mark), (path, delete)] = sent.as_slice() else { panic!("{sent:?}") };
     assert_eq!(mark_path, "PATCH /api/v1/namespaces/team/pods/sick/status");
@@ -296,7 +308,7 @@ async fn a_pod_of_a_dead_device_is_marked_and_deleted() {
     assert_eq!(condition["reason"], "DeletionByDeviceTaintManager");
     assert_eq!(path, "DELETE /api/v1/namespaces/team/pods/sick");
     assert_eq!(delete["preconditions"]["uid"], "uid-sick");
-    let (sent, result) = look(true, 404).await;
+    let (sent, result) = look(Urgency::Deleted, 404).await;
     result.unwrap();
     assert_eq!(sent.len(), 2, "gone before it was marked");
 }
@@ -310,18 +322,9 @@ async fn evictions_go_on_until_their_rounds_end() {
         assert!(request.uri().path().ends_with("/pods"));
         (200, json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": []}))
     });
-    let events = Events::new(api.client(), "octavo.dev/controller", "c");
-    let (sender, wanted) = watch::channel(Vec::new());
-    let evictor = tokio::spawn(Evictor::new(api.client(), events, leader(true)).run(wanted));
-    let eviction = Eviction {
-        node: "n".to_owned(),
-        device: "gpu-1".to_owned(),
-        taint: ("gpu.nvidia.com/xid", "48".to_owned()),
-        reason: String::new(),
-        since: 0,
-        is_dead: false,
-    };
-    sender.send(vec![eviction]).unwrap();
+    let (sender, wanted) = watch::channel(BTreeMap::new());
+    let reader = tokio::spawn(reader(&api, true).0.run(wanted));
+    sender.send(BTreeMap::from([("n".to_owned(), evictions(Urgency::Evicted))])).unwrap();
     tokio::time::timeout(Duration::from_hours(1), async {
         while api.requests().len() < 6 {
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -330,5 +333,5 @@ async fn evictions_go_on_until_their_rounds_end() {
     .await
     .unwrap();
     drop(sender);
-    evictor.await.unwrap();
+    reader.await.unwrap();
 }

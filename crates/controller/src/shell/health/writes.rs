@@ -105,7 +105,7 @@ pub(super) fn api<K: Resource<DynamicType = ()>>(client: &Client) -> Api<Dynamic
 }
 
 /// A part of an object in server-side apply, for the version on which it was decided.
-fn body<K: Resource<DynamicType = ()>>(
+pub(super) fn body<K: Resource<DynamicType = ()>>(
     name: &str,
     version: &Version,
     part: &str,

@@ -35,7 +35,7 @@ fn evictions_touch_few_nodes_at_once_and_are_ordered() {
         taint: ("gpu.nvidia.com/xid", "48".to_owned()),
         reason,
         since: bench.now,
-        is_dead: false,
+        urgency: Urgency::Evicted,
     };
     assert_eq!(*first, expected);
     // Pods that have left make room for the next node.
@@ -117,7 +117,70 @@ fn pods_of_a_suspect_device_run_on_and_those_of_a_lost_one_are_deleted() {
     bench.report(1, 0, State::Fenced { reason: Reason::Lost, needs: Remedy::Reboot }, HOUR);
     let plan = bench.round();
     assert_eq!(evicted(&plan), ["n01/gpu-0"]);
-    assert!(plan.evictions[0].is_dead);
+    assert_eq!(plan.evictions[0].urgency, Urgency::Deleted);
     bench.report(1, 0, State::Fenced { reason: Reason::Xid(79), needs: Remedy::Reboot }, HOUR);
-    assert!(bench.round().evictions[0].is_dead);
+    assert_eq!(bench.round().evictions[0].urgency, Urgency::Deleted);
+}
+
+#[test]
+fn pods_of_a_suspect_device_that_can_save_their_work_leave_within_the_budget() {
+    let mut bench = occupied(20);
+    let (reason, needs) = (Reason::LinkDown, Remedy::ResetFunction);
+    for number in [0, 1, 2] {
+        bench.report(number, 0, State::Suspect { reason, needs }, HOUR - number as u64);
+    }
+    let hook = |bench: &mut Bench, number: usize| {
+        let devices = ["gpu-0".to_owned()].into();
+        bench.memory.learned.hooked.insert(node(number), devices);
+    };
+    let plan = bench.round();
+    assert_eq!((evicted(&plan).len(), plan.candidates.len()), (0, 3), "pods are looked at first");
+    hook(&mut bench, 1);
+    hook(&mut bench, 2);
+    let plan = bench.round();
+    assert_eq!(evicted(&plan), ["n01/gpu-0"], "5% of 20 nodes, longest suspect first");
+    assert_eq!(plan.evictions[0].urgency, Urgency::AtCheckpoint);
+    let now = bench.now;
+    assert_eq!(bench.health(1).orders[0].evicts_since, Some(now));
+    assert_eq!(bench.facts.policies["a"].status.evictions, 1);
+    // It counts in the budget of fenced devices, also for another controller.
+    bench.report(5, 0, fenced(Remedy::ResetFunction), HOUR);
+    bench.now += 599;
+    bench.restart();
+    assert_eq!(evicted(&bench.round()), ["n01/gpu-0"]);
+    bench.device(1, 0).is_occupied = false;
+    assert_eq!(evicted(&bench.round()), ["n05/gpu-0"]);
+    assert!(bench.health(1).orders.iter().all(|orders| orders.evicts_since.is_none()));
+    // A fence makes of it an eviction.
+    bench.device(5, 0).is_occupied = false;
+    hook(&mut bench, 2);
+    assert_eq!(evicted(&bench.round()), ["n02/gpu-0"]);
+    bench.report(2, 0, fenced(Remedy::ResetFunction), 0);
+    assert_eq!(bench.round().evictions[0].urgency, Urgency::Evicted);
+}
+
+#[test]
+fn no_pod_is_asked_to_leave_a_suspect_device_unless_the_policy_evicts_and_few_nodes_fail() {
+    let (reason, needs) = (Reason::LinkDown, Remedy::ResetFunction);
+    let setups: [fn(&mut Bench); 4] = [
+        |bench| bench.policy(|policy| policy.evict = false),
+        |bench| bench.policy(|policy| policy.mode = Mode::Fence),
+        |bench| bench.policy(|policy| policy.mode = Mode::Observe),
+        |bench| bench.facts.nodes.get_mut("n00").unwrap().not_ready_since = Some(5),
+    ];
+    for setup in setups {
+        let mut bench = occupied(20);
+        bench.report(0, 0, State::Suspect { reason, needs }, HOUR);
+        setup(&mut bench);
+        bench.memory.learned.hooked.insert(node(0), ["gpu-0".to_owned()].into());
+        let plan = bench.round();
+        assert!(plan.evictions.is_empty() && plan.candidates.is_empty());
+    }
+    let mut storm = occupied(20);
+    storm.report(0, 0, State::Suspect { reason, needs }, HOUR);
+    for number in [1, 2, 3] {
+        storm.report(number, 0, State::Suspect { reason, needs }, 10);
+    }
+    storm.memory.learned.hooked.insert(node(0), ["gpu-0".to_owned()].into());
+    assert!(evicted(&storm.round()).is_empty());
 }

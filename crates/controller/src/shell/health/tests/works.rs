@@ -9,7 +9,7 @@ use super::*;
 use crate::health::maintenance::{Notice, Visit};
 
 /// The time in the tests is 1970-01-12T13:46:40Z.
-fn maintenance(draining: &Value) -> Value {
+pub(super) fn maintenance(draining: &Value) -> Value {
     json!({
         "apiVersion": "octavo.dev/v1alpha1", "kind": "Maintenance",
         "metadata": {"name": "m", "uid": "m", "resourceVersion": "1", "creationTimestamp": "1970-01-10T00:00:00Z"},
@@ -55,17 +55,13 @@ async fn the_taint_comes_and_goes_and_those_of_others_stay() {
     assert!(!is_done, "another taint came meanwhile");
 }
 
-fn visitor(api: &ScriptedApi, leads: bool) -> (Visitor, mpsc::Receiver<Finding>) {
-    let events = Events::new(api.client(), "octavo.dev/controller", "c");
-    let (findings, found) = mpsc::channel(8);
-    let evictor = Evictor::new(api.client(), events, leader(leads));
-    (Visitor::new(evictor, findings), found)
-}
-
 /// A visit of a node with a pod that has a GPU by claim, one by extended resource, one that tolerates the taint and one without.
 async fn visit(is_drained: bool, draining: Value, leads: bool) -> (Vec<String>, Vec<Finding>) {
     let api = ScriptedApi::new(move |request: &Request| {
         let path = request.uri().path();
+        if path.ends_with("/nodehealths/n") {
+            return failure(404, "no agent");
+        }
         if path.ends_with("/maintenances/m") {
             return (200, maintenance(&draining));
         }
@@ -102,15 +98,16 @@ async fn visit(is_drained: bool, draining: Value, leads: bool) -> (Vec<String>, 
         assert!(path.ends_with("/eviction"), "{path}");
         (201, json!({"apiVersion": "v1", "kind": "Status", "status": "Success"}))
     });
-    let (visitor, mut found) = visitor(&api, leads);
+    let (reader, mut found) = reader(&api, leads);
     let visit = Visit {
         node: "n".to_owned(),
         maintenance: "m".to_owned(),
         note: "work".to_owned(),
         is_drained,
     };
-    let _ = visitor.visit(&visit, now()).await;
-    drop(visitor);
+    let departures = Departures { visit: Some(visit), ..Departures::default() };
+    let _ = reader.look("n", &departures, now()).await;
+    drop(reader);
     let mut findings = Vec::new();
     while let Some(finding) = found.recv().await {
         findings.push(finding);

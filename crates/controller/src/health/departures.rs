@@ -1,0 +1,55 @@
+//! What the pods of a node are read for. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use octavo_api::checkpoint::CheckpointOutcome;
+
+use super::facts::{Facts, HealthFacts};
+use super::maintenance::Visit;
+use super::plan::{Candidate, Eviction};
+
+/// What the pods of a node are read for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Departures {
+    /// Devices whose pods leave.
+    pub evictions: Vec<Eviction>,
+    /// Names of devices whose pods may leave once one of them can save its work.
+    pub candidates: BTreeSet<String>,
+    /// Work on the node.
+    pub visit: Option<Visit>,
+    /// UIDs of pods that were asked to save their work, and whether their agent has answered.
+    pub asked: BTreeMap<String, bool>,
+}
+
+/// The nodes whose pods are to be read. One with requests is read until these are gone.
+pub fn departures(
+    facts: &Facts,
+    evictions: Vec<Eviction>,
+    candidates: Vec<Candidate>,
+    visits: Vec<Visit>,
+) -> BTreeMap<String, Departures> {
+    let mut nodes: BTreeMap<String, Departures> = BTreeMap::new();
+    for eviction in evictions {
+        nodes.entry(eviction.node.clone()).or_default().evictions.push(eviction);
+    }
+    for Candidate { node, device } in candidates {
+        nodes.entry(node).or_default().candidates.insert(device);
+    }
+    for visit in visits {
+        let node = visit.node.clone();
+        nodes.entry(node).or_default().visit = Some(visit);
+    }
+    for (name, health) in facts.healths.iter().filter(|(_, health)| !health.requests.is_empty()) {
+        nodes.entry(name.clone()).or_default().asked = asked(health);
+    }
+    nodes
+}
+
+fn asked(health: &HealthFacts) -> BTreeMap<String, bool> {
+    let is_answered = |uid: &str| {
+        let mut reports = health.reports.iter();
+        reports.any(|it| it.uid == uid && it.outcome != CheckpointOutcome::Running)
+    };
+    let requests = health.requests.iter();
+    requests.map(|request| (request.uid.clone(), is_answered(&request.uid))).collect()
+}

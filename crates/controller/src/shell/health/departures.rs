@@ -1,0 +1,339 @@
+//! Reads the pods of nodes that lose some: by devices out of service, and by work on the node. Counts them, asks them to save their work,
+//! and evicts them in their turn. Pods and claims are read for such nodes alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams};
+use octavo_api::checkpoint::CheckpointRequest;
+use octavo_api::names::CHECKPOINT_CONTROLLER;
+use octavo_api::{Maintenance, NodeHealth};
+use octavo_kube_io::Backoff;
+use serde_json::json;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until};
+
+use super::evict::Evictor;
+use super::round::Finding;
+use super::writes::{api, body};
+use crate::health::checkpoints::{self, Progress};
+use crate::health::departures::Departures;
+use crate::health::facts::{HealthFacts, MaintenanceFacts, unix};
+use crate::health::maintenance::Visit;
+use crate::health::plan::{Eviction, Urgency};
+use crate::health::pods::{self, Guest, Victim};
+use crate::shell::leader::LeaderError;
+
+/// Delays between looks at a node. Pods leave in their grace period, and a disruption budget may hold them.
+const FIRST_DELAY: Duration = Duration::from_secs(2);
+const MAX_DELAY: Duration = Duration::from_mins(1);
+/// Time to the next look at a node that has no pod to leave: one may have been placed before the taint was seen.
+const EMPTY_DELAY: Duration = Duration::from_mins(5);
+/// The same for the first looks.
+const EARLY_LOOKS: u32 = 3;
+/// Nodes that are looked at at the same time.
+const MAX_NODES: usize = 8;
+/// Most requests of a node.
+const MAX_REQUESTS: usize = 256;
+
+/// Reads pods while this process leads.
+pub(super) struct Reader {
+    evictor: Evictor,
+    findings: mpsc::Sender<Finding>,
+}
+
+/// When a node is looked at again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Soon.
+    Soon,
+    /// Soon, and no later than at a time, in seconds since 1970.
+    By(u64),
+    /// No pod is to leave.
+    Later,
+}
+
+/// A node that is looked at.
+struct Looked {
+    departures: Departures,
+    backoff: Backoff,
+    due: Instant,
+}
+
+/// A pod of a node that is to leave.
+struct Leaving {
+    pod: Pod,
+    by_device: Option<Victim>,
+    by_work: Option<Victim>,
+}
+
+/// The pods of a node.
+#[derive(Default)]
+struct Found {
+    leaving: Vec<Leaving>,
+    /// Those that work on the node is to end, and that still are there.
+    left: usize,
+    /// UIDs of pods whose requests stay: those that are being deleted, and those of which too little could be read.
+    kept: BTreeSet<String>,
+    /// Candidates with a pod that can save its work.
+    hooked: BTreeSet<String>,
+    problem: Option<LeaderError>,
+}
+
+impl Reader {
+    pub(super) fn new(evictor: Evictor, findings: mpsc::Sender<Finding>) -> Self {
+        Self { evictor, findings }
+    }
+
+    /// Goes on until the rounds end.
+    pub(super) async fn run(self, mut wanted: watch::Receiver<BTreeMap<String, Departures>>) {
+        let mut nodes: BTreeMap<String, Looked> = BTreeMap::new();
+        loop {
+            let due = nodes.values().map(|node| node.due).min();
+            tokio::select! {
+                changed = wanted.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    renew(&mut nodes, &wanted.borrow_and_update());
+                }
+                () = at(due) => {}
+            }
+            let now = Instant::now();
+            let (reader, due) = (&self, nodes.iter_mut().filter(|(_, node)| node.due <= now));
+            futures::stream::iter(due)
+                .for_each_concurrent(MAX_NODES, |(name, node)| async move {
+                    let now = Timestamp::now();
+                    let next = reader.look(name, &node.departures, now).await;
+                    let delay = node.backoff.next_delay();
+                    let is_early = node.backoff.failures() <= EARLY_LOOKS;
+                    let delay = match next {
+                        Ok(Next::Later) if !is_early => EMPTY_DELAY,
+                        Ok(Next::By(until)) => {
+                            delay.min(Duration::from_secs(until.saturating_sub(unix(now))))
+                        }
+                        _ => delay,
+                    };
+                    node.due = Instant::now() + delay;
+                    if let Err(error) = next {
+                        tracing::debug!(node = %name, %error, "pods that are to leave a node are left; it is tried again");
+                    }
+                })
+                .await;
+        }
+    }
+
+    /// Looks at the pods of a node. A pod that cannot be evicted delays no other; the last problem is returned.
+    pub(super) async fn look(
+        &self,
+        node: &str,
+        wanted: &Departures,
+        now: Timestamp,
+    ) -> Result<Next, LeaderError> {
+        let Evictor { client, leader, .. } = &self.evictor;
+        if !leader.is_leading() {
+            return Err(LeaderError::NotLeader);
+        }
+        // The watch may be late: a device that returned keeps its pods.
+        let object = api::<NodeHealth>(client).get_opt(node).await?;
+        let health = object.as_ref().map(HealthFacts::of);
+        let lasts = |eviction: &&Eviction| health.as_ref().is_some_and(|it| it.evicts(eviction));
+        let evictions: Vec<Eviction> = wanted.evictions.iter().filter(lasts).cloned().collect();
+        let is_asked = health.as_ref().is_some_and(|health| !health.requests.is_empty());
+        let Departures { candidates, visit, .. } = wanted;
+        if evictions.is_empty() && candidates.is_empty() && visit.is_none() && !is_asked {
+            return Ok(Next::Later);
+        }
+        let mut found = self.read(node, wanted, &evictions, unix(now)).await?;
+        // The rounds may have ended.
+        if visit.is_some() {
+            let _ = self.findings.send(Finding::Pods(node.to_owned(), found.left)).await;
+        }
+        if !candidates.is_empty() {
+            let hooked = std::mem::take(&mut found.hooked);
+            let _ = self.findings.send(Finding::Hooked(node.to_owned(), hooked)).await;
+        }
+        let is_turn = match visit.as_ref().filter(|visit| visit.is_drained) {
+            Some(visit) if found.leaving.iter().any(|it| it.by_work.is_some()) => {
+                self.is_in_force(visit, now).await?
+            }
+            _ => false,
+        };
+        let is_idle = found.left == 0 && evictions.is_empty();
+        let next = self.end(node, found, health.as_ref(), is_turn, now).await?;
+        Ok(if is_idle && next == Next::Soon { Next::Later } else { next })
+    }
+
+    /// Reads the pods of a node and their claims.
+    async fn read(
+        &self,
+        node: &str,
+        wanted: &Departures,
+        evictions: &[Eviction],
+        now: u64,
+    ) -> Result<Found, LeaderError> {
+        let pods: Api<Pod> = Api::all(self.evictor.client.clone());
+        let of_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
+        let mut found = Found::default();
+        for pod in pods.list(&of_node).await? {
+            let uid = pod.metadata.uid.clone().unwrap_or_default();
+            let claims = match self.evictor.claims(&pod, pods::held_by(&pod)).await {
+                Ok(claims) => claims,
+                Err(error) => {
+                    // It may have a GPU.
+                    found.left += 1;
+                    found.kept.insert(uid);
+                    found.problem = Some(error.into());
+                    continue;
+                }
+            };
+            let is_leaving = pod.metadata.deletion_timestamp.is_some();
+            if is_leaving {
+                found.kept.insert(uid);
+            } else if matches!(checkpoints::hook(&pod), Ok(Some(_))) {
+                let devices = pods::devices(&claims, node).into_iter();
+                let candidates = devices.filter(|device| wanted.candidates.contains(*device));
+                found.hooked.extend(candidates.map(str::to_owned));
+            }
+            let by_device = pods::victim(&pod, &claims, evictions, now);
+            let visit = wanted.visit.as_ref();
+            let guest = visit.and_then(|visit| pods::guest(&pod, &claims, &visit.note));
+            found.left += usize::from(guest.is_some());
+            let by_work = match guest {
+                Some(Guest::Stays(victim)) => Some(victim),
+                Some(Guest::Leaves) | None => None,
+            };
+            if by_device.is_some() || by_work.is_some() {
+                found.leaving.push(Leaving { pod, by_device, by_work });
+            }
+        }
+        Ok(found)
+    }
+
+    /// Asks pods to save their work, and ends those that have or cannot.
+    async fn end(
+        &self,
+        node: &str,
+        found: Found,
+        health: Option<&HealthFacts>,
+        is_turn: bool,
+        now: Timestamp,
+    ) -> Result<Next, LeaderError> {
+        let Found { leaving, mut kept, mut problem, .. } = found;
+        let mut next = Next::Soon;
+        let (mut victims, mut asked) = (Vec::new(), Vec::new());
+        for Leaving { pod, by_device, by_work } in leaving {
+            let by_work = by_work.filter(|_| is_turn);
+            let both = by_device.into_iter().chain(by_work);
+            let Some(victim) = both.rev().max_by_key(|victim| victim.urgency) else { continue };
+            if victim.urgency == Urgency::Deleted {
+                victims.push(victim);
+                continue;
+            }
+            kept.insert(victim.uid.clone());
+            match checkpoints::progress(&pod, health, unix(now)) {
+                Ok(Progress::NotAsked(request)) => asked.push((victim, *request)),
+                Ok(Progress::Asked(until)) => next = next.by(until),
+                Ok(progress) => victims.extend(victim.after(&progress)),
+                Err(error) => {
+                    if victim.urgency != Urgency::AtCheckpoint {
+                        self.evictor.refuse_checkpoint(&victim, &error).await;
+                        victims.push(victim);
+                    }
+                }
+            }
+        }
+        let old = health.map(|health| health.requests.as_slice()).unwrap_or_default();
+        let requests = old.iter().filter(|request| kept.contains(&request.uid)).cloned();
+        let requests = requests.chain(asked.iter().map(|(_, request)| request.clone()));
+        let requests: Vec<_> = requests.take(MAX_REQUESTS).collect();
+        if let Some(health) = health.filter(|_| requests != old) {
+            match self.ask(node, health, &requests).await {
+                Ok(Some(stored)) => {
+                    for (victim, request) in asked {
+                        if stored.contains(&request.uid) {
+                            next = next.by(checkpoints::ends_at(&request, unix(now)));
+                        } else if requests.contains(&request) {
+                            let why = "the API server does not store the request; upgrade the CRDs";
+                            victims.extend(victim.after(&Progress::NotSaved(why.to_owned())));
+                        }
+                    }
+                }
+                Ok(None) => {}
+                Err(LeaderError::NotLeader) => return Err(LeaderError::NotLeader),
+                Err(error) => problem = Some(error),
+            }
+        }
+        for victim in &victims {
+            match self.evictor.end(victim, now).await {
+                Ok(()) => {}
+                Err(LeaderError::NotLeader) => return Err(LeaderError::NotLeader),
+                Err(error) => problem = Some(error),
+            }
+        }
+        problem.map_or(Ok(next), Err)
+    }
+
+    /// Writes the requests of a node, all of them. Returns the UIDs of those that are stored; `None` if the object has changed since it
+    /// was read.
+    async fn ask(
+        &self,
+        node: &str,
+        health: &HealthFacts,
+        requests: &[CheckpointRequest],
+    ) -> Result<Option<BTreeSet<String>>, LeaderError> {
+        // Permits and evictions have another manager: an apply drops what its manager leaves out.
+        let params = PatchParams::apply(CHECKPOINT_CONTROLLER).force();
+        let spec = json!({"checkpoints": requests});
+        let patch = Patch::Apply(body::<NodeHealth>(node, &health.version, "spec", &spec));
+        let api = api::<NodeHealth>(&self.evictor.client);
+        let write = api.patch(node, &params, &patch);
+        let written = self.evictor.leader.write("checkpoint-requests", write).await?;
+        Ok(written.map(|object| {
+            let stored = HealthFacts::of(&object).requests;
+            stored.into_iter().map(|request| request.uid).collect()
+        }))
+    }
+
+    /// Whether the work still drains the node, by its object. The watch may be late.
+    async fn is_in_force(&self, visit: &Visit, now: Timestamp) -> kube::Result<bool> {
+        let client = &self.evictor.client;
+        let object = api::<Maintenance>(client).get_opt(&visit.maintenance).await?;
+        let drains = |object| MaintenanceFacts::of(object).drains(&visit.node, unix(now));
+        Ok(object.as_ref().is_some_and(drains))
+    }
+}
+
+impl Next {
+    /// No later than at a time.
+    fn by(self, until: u64) -> Self {
+        match self {
+            Self::By(earlier) => Self::By(earlier.min(until)),
+            Self::Soon | Self::Later => Self::By(until),
+        }
+    }
+}
+
+/// Takes over what is wanted. A node for which that changed is looked at at once.
+fn renew(nodes: &mut BTreeMap<String, Looked>, wanted: &BTreeMap<String, Departures>) {
+    nodes.retain(|name, _| wanted.contains_key(name));
+    for (name, departures) in wanted {
+        if nodes.get(name).is_none_or(|node| node.departures != *departures) {
+            let backoff = Backoff::new(FIRST_DELAY, MAX_DELAY);
+            let departures = departures.clone();
+            let node = Looked { departures, backoff, due: Instant::now() };
+            nodes.insert(name.to_owned(), node);
+        }
+    }
+}
+
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,245 @@
+//! Pods that save their work before they leave, against a server that stores one `NodeHealth`.
+
+use std::sync::{Arc, Mutex};
+
+use super::*;
+use crate::health::maintenance::Visit;
+use crate::shell::health::departures::Next;
+
+/// A node with a pod on a GPU whose pods leave.
+struct Cluster {
+    api: ScriptedApi,
+    /// The node's health, as the server stores it.
+    health: Arc<Mutex<Value>>,
+    pods: Arc<Mutex<Vec<Value>>>,
+}
+
+/// A pod with annotations.
+fn pod(annotations: &Value) -> Value {
+    json!({
+        "metadata": {"name": "train", "namespace": "team", "uid": "u", "annotations": annotations},
+        "spec": {"containers": [{"name": "c"}], "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]},
+        "status": {"phase": "Running", "podIP": "10.0.0.7"},
+    })
+}
+
+fn hooked() -> Value {
+    pod(&json!({"checkpoint.octavo.dev/http": ":80/save"}))
+}
+
+impl Cluster {
+    fn new(pod: Value, state: Option<&str>) -> Self {
+        let mut object = evicting();
+        if let Some(state) = state {
+            let reason = json!({"reason": "linkDown", "needs": "resetFunction"});
+            object["status"]["devices"][0]["record"]["track"]["state"] = json!({state: reason});
+        }
+        let health = Arc::new(Mutex::new(object));
+        let pods = Arc::new(Mutex::new(vec![pod]));
+        let (stored, running) = (Arc::clone(&health), Arc::clone(&pods));
+        let api = ScriptedApi::new(move |request: &Request| {
+            let (path, mut stored) = (request.uri().path(), stored.lock().unwrap());
+            if path.ends_with("/nodehealths/n") {
+                if request.method() == "PATCH" {
+                    let patch: Value = serde_json::from_slice(request.body()).unwrap();
+                    assert_eq!(patch["metadata"]["resourceVersion"], "4");
+                    assert!(patch["spec"].get("devices").is_none(), "these have another manager");
+                    let query = request.uri().query().unwrap();
+                    assert!(query.contains("fieldManager=octavo.dev%2Fcheckpoint-controller"));
+                    stored["spec"]["checkpoints"] = patch["spec"]["checkpoints"].clone();
+                }
+                return (200, stored.clone());
+            }
+            if path.ends_with("/pods") {
+                let items = running.lock().unwrap().clone();
+                return (
+                    200,
+                    json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": items}),
+                );
+            }
+            if path.ends_with("/resourceclaims/gpu") {
+                let result = json!({"request": "gpu", "driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-1"});
+                return (
+                    200,
+                    json!({
+                        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+                        "metadata": {"name": "gpu", "namespace": "team"}, "spec": {},
+                        "status": {"allocation": {"devices": {"results": [result]}}},
+                    }),
+                );
+            }
+            if path.ends_with("/maintenances/m") {
+                let draining = json!([{"name": "n", "since": "1970-01-12T13:40:00Z"}]);
+                return (200, works::maintenance(&draining));
+            }
+            if path.contains("/events") {
+                return (201, serde_json::from_slice(request.body()).unwrap());
+            }
+            (200, json!({"apiVersion": "v1", "kind": "Status", "status": "Success"}))
+        });
+        Self { api, health, pods }
+    }
+
+    /// A look, some seconds after the first. Returns when the next one is, and the writes of it: events as their reason.
+    async fn look(&self, wanted: &Departures, later: i64) -> (Next, Vec<String>) {
+        let before = self.api.requests().len();
+        let (reader, _findings) = reader(&self.api, true);
+        let now = Timestamp::from_second(NOW + later).unwrap();
+        let next = reader.look("n", wanted, now).await.unwrap();
+        let requests = self.api.requests();
+        let writes = requests[before..].iter().filter(|request| request.method() != "GET");
+        let writes = writes.map(|request| {
+            let path = request.uri().path();
+            let body: Value = serde_json::from_slice(request.body()).unwrap();
+            match path.contains("/events") {
+                true => body["reason"].as_str().unwrap().to_owned(),
+                false => path.rsplit('/').next().unwrap().to_owned(),
+            }
+        });
+        (next, writes.collect())
+    }
+
+    fn asked(&self) -> Vec<Value> {
+        let health = self.health.lock().unwrap();
+        health["spec"]["checkpoints"].as_array().cloned().unwrap_or_default()
+    }
+
+    fn report(&self, outcome: &str) {
+        let report = json!({"uid": "u", "outcome": outcome, "milliseconds": 5});
+        self.health.lock().unwrap()["status"]["checkpoints"] = json!([report]);
+    }
+}
+
+#[tokio::test]
+async fn a_pod_is_asked_once_and_leaves_when_its_work_is_saved() {
+    let cluster = Cluster::new(hooked(), None);
+    let wanted = evictions(Urgency::Evicted);
+    let until = u64::try_from(NOW + 90).unwrap();
+    let (next, writes) = cluster.look(&wanted, 0).await;
+    assert_eq!((next, &*writes), (Next::By(until), &["n".to_owned()][..]));
+    let [request] = cluster.asked().try_into().unwrap();
+    assert_eq!(
+        (&request["uid"], &request["url"]),
+        (&json!("u"), &json!("http://10.0.0.7:80/save"))
+    );
+    assert_eq!(request["since"], "1970-01-12T13:46:40Z");
+    for outcome in [None, Some("Running")] {
+        outcome.map(|outcome| cluster.report(outcome));
+        let (next, writes) = cluster.look(&wanted, 60).await;
+        assert_eq!((next, writes.len()), (Next::By(until), 0), "also for another controller");
+    }
+    cluster.report("Saved");
+    let (_, writes) = cluster.look(&wanted, 61).await;
+    assert_eq!(writes, ["GpuOutOfService", "eviction"]);
+    assert_eq!(
+        cluster.asked().len(),
+        1,
+        "a disruption budget may hold it, and it is not asked again"
+    );
+    cluster.pods.lock().unwrap().clear();
+    cluster.look(&wanted, 62).await;
+    assert!(cluster.asked().is_empty());
+}
+
+#[tokio::test]
+async fn a_pod_that_fails_or_does_not_answer_leaves_too() {
+    let wanted = evictions(Urgency::Evicted);
+    for outcome in ["Failed", "TimedOut"] {
+        let cluster = Cluster::new(hooked(), None);
+        cluster.look(&wanted, 0).await;
+        cluster.report(outcome);
+        assert_eq!(cluster.look(&wanted, 1).await.1, ["GpuOutOfService", "eviction"]);
+    }
+    let silent = Cluster::new(hooked(), None);
+    silent.look(&wanted, 0).await;
+    assert!(silent.look(&wanted, 89).await.1.is_empty());
+    assert_eq!(silent.look(&wanted, 90).await.1, ["GpuOutOfService", "eviction"]);
+}
+
+#[tokio::test]
+async fn pods_of_a_dead_device_and_those_with_wrong_annotations_are_not_waited_for() {
+    let dead = Cluster::new(hooked(), None);
+    let (_, writes) = dead.look(&evictions(Urgency::Deleted), 0).await;
+    assert_eq!(writes, ["GpuOutOfService", "status", "train"]);
+    let wrong = Cluster::new(pod(&json!({"checkpoint.octavo.dev/http": "no port"})), None);
+    let (_, writes) = wrong.look(&evictions(Urgency::Evicted), 0).await;
+    assert_eq!(writes, ["CheckpointInvalid", "GpuOutOfService", "eviction"]);
+}
+
+#[tokio::test]
+async fn a_request_ends_when_its_pod_need_not_leave() {
+    let cluster = Cluster::new(hooked(), None);
+    cluster.look(&evictions(Urgency::Evicted), 0).await;
+    assert_eq!(cluster.asked().len(), 1);
+    cluster.health.lock().unwrap()["status"]["devices"][0]["record"]["track"]["state"] =
+        json!("probation");
+    let (_, writes) = cluster.look(&evictions(Urgency::Evicted), 1).await;
+    assert_eq!((writes, cluster.asked().len()), (vec!["n".to_owned()], 0));
+}
+
+#[tokio::test]
+async fn of_a_suspect_device_only_pods_that_save_their_work_leave() {
+    let wanted = evictions(Urgency::AtCheckpoint);
+    let cluster = Cluster::new(hooked(), Some("suspect"));
+    cluster.look(&wanted, 0).await;
+    cluster.report("Failed");
+    assert!(cluster.look(&wanted, 1).await.1.is_empty(), "it runs to its end");
+    cluster.report("Saved");
+    assert_eq!(cluster.look(&wanted, 2).await.1, ["GpuOutOfService", "eviction"]);
+    let without = Cluster::new(pod(&json!({})), Some("suspect"));
+    assert!(without.look(&wanted, 0).await.1.is_empty());
+    let candidates =
+        Departures { candidates: ["gpu-1".to_owned()].into(), ..Departures::default() };
+    for (cluster, expected) in [(&cluster, 1), (&without, 0)] {
+        let (reader, mut found) = reader(&cluster.api, true);
+        reader.look("n", &candidates, now()).await.unwrap();
+        let Some(Finding::Hooked(node, devices)) = found.recv().await else { panic!() };
+        assert_eq!((&*node, devices.len()), ("n", expected));
+    }
+}
+
+#[tokio::test]
+async fn pods_save_their_work_before_work_on_their_node() {
+    let cluster = Cluster::new(hooked(), Some("suspect"));
+    let visit = Visit {
+        node: "n".to_owned(),
+        maintenance: "m".to_owned(),
+        note: "work".to_owned(),
+        is_drained: true,
+    };
+    let wanted = Departures { visit: Some(visit), ..Departures::default() };
+    assert_eq!(cluster.look(&wanted, 0).await.1, ["n"]);
+    cluster.report("Failed");
+    assert_eq!(cluster.look(&wanted, 1).await.1, ["NodeInMaintenance", "eviction"]);
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_store_requests_holds_up_no_pod() {
+    let api = ScriptedApi::new(|request: &Request| {
+        let path = request.uri().path();
+        if path.ends_with("/nodehealths/n") {
+            return (200, evicting());
+        }
+        if path.ends_with("/pods") {
+            return (
+                200,
+                json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": [hooked()]}),
+            );
+        }
+        if path.ends_with("/resourceclaims/gpu") {
+            let result = json!({"request": "gpu", "driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-1"});
+            return (
+                200,
+                json!({
+                    "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+                    "metadata": {"name": "gpu", "namespace": "team"}, "spec": {},
+                    "status": {"allocation": {"devices": {"results": [result]}}},
+                }),
+            );
+        }
+        (200, json!({"apiVersion": "v1", "kind": "Status", "status": "Success"}))
+    });
+    let (reader, _findings) = reader(&api, true);
+    reader.look("n", &evictions(Urgency::Evicted), now()).await.unwrap();
+    assert!(api.requests().last().unwrap().uri().path().ends_with("/train/eviction"));
+}
