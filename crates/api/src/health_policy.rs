@@ -242,6 +242,9 @@ pub struct HealthPolicyStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     pub breaker_open_until: Option<String>,
+    /// The template of which objects may exist. They are deleted before another one is used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<TemplateSpec>,
 }
 
 /// Numbers of devices by state.

@@ -48,6 +48,12 @@ impl TemplateSpec {
         self.kind.strip_suffix(SUFFIX).unwrap_or(&self.kind)
     }
 
+    /// Whether objects of both templates are of one kind in one namespace.
+    pub fn makes_objects_of(&self, other: &Self) -> bool {
+        let of = |it: &Self| (it.api_version.clone(), it.kind.clone(), it.namespace.clone());
+        of(self) == of(other)
+    }
+
     /// The remedies, if all values are valid.
     pub(super) fn check(&self) -> Result<BTreeSet<Remedy>, PolicyError> {
         let wrong = |field, problem: &str| {

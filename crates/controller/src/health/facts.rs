@@ -177,6 +177,13 @@ pub struct Facts {
     listed: BTreeMap<Kind, BTreeSet<String>>,
 }
 
+impl PolicyFacts {
+    /// The template by which another program applies remedies, unless the policy is not valid.
+    pub fn usable_template(&self) -> Option<&TemplateSpec> {
+        self.template.as_ref().filter(|_| self.policy.is_ok())
+    }
+}
+
 impl Labels {
     fn of<'a>(labels: impl Iterator<Item = (&'a String, &'a String)>) -> Self {
         Self(labels.map(|(name, value)| label_hash(name, value)).collect())

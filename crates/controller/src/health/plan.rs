@@ -2,6 +2,7 @@
 
 mod domain;
 mod drains;
+mod lost;
 mod orders;
 mod status;
 #[cfg(test)]
@@ -9,7 +10,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use octavo_api::health_policy::HealthPolicyStatus;
+use octavo_api::health_policy::{HealthPolicyStatus, TemplateSpec};
 use octavo_api::health_taint::key_and_value;
 use octavo_api::node_health::DeviceOrders;
 
@@ -105,6 +106,8 @@ pub struct Memory {
     pub learned: Learned,
     /// What became of the objects of templates, by policy.
     pub templates: BTreeMap<String, Option<TemplateProblem>>,
+    /// Templates that are not in use any more, and of which no object is left, by policy.
+    pub cleared: BTreeMap<String, TemplateSpec>,
 }
 
 /// Why objects of a template are not as they should be: the reason for programs, and for people.
@@ -146,6 +149,7 @@ pub fn plan(facts: &Facts, memory: &mut Memory, now: u64) -> Plan {
     }
     memory.breakers.retain(|name, _| facts.policies.contains_key(name));
     memory.templates.retain(|name, _| facts.policies.contains_key(name));
+    memory.cleared.retain(|name, _| facts.policies.contains_key(name));
     let draining = maintenance::draining(facts, now);
     let mut rooms: BTreeMap<&str, Room> = BTreeMap::new();
     for (name, policy) in &facts.policies {
@@ -166,7 +170,13 @@ pub fn plan(facts: &Facts, memory: &mut Memory, now: u64) -> Plan {
             rooms.insert(name, decided.room(now));
         }
         let overlap = overlaps.get(name.as_str()).copied();
-        let template = memory.templates.get(name).filter(|_| policy.template.is_some());
+        let template = status::OfTemplate {
+            noted: status::template(policy, memory.cleared.get(name)),
+            found: memory.templates.get(name),
+        };
+        if template.noted.as_ref() == policy.usable_template() {
+            memory.cleared.remove(name);
+        }
         let status = status::of(policy, decided.as_ref(), overlap, template, now);
         if status != policy.status {
             let version = policy.version.clone();
@@ -175,7 +185,7 @@ pub fn plan(facts: &Facts, memory: &mut Memory, now: u64) -> Plan {
     }
     let learned = &mut memory.learned;
     learned.hooked.retain(|node, _| plan.candidates.iter().any(|it| it.node == *node));
-    plan.remediations = remediations(facts);
+    plan.remediations = remediations(facts, now);
     plan.works = maintenance::plan(facts, rooms, learned, now);
     plan.orders.sort_by_key(|orders| orders.are_copies);
     plan

@@ -14,6 +14,7 @@ use octavo_health::unit::{DeviceId, Place, Topology, Unit};
 
 use super::Breaker;
 use super::drains::may_drain;
+use super::lost::climb;
 use crate::health::facts::{DeviceFacts, HealthFacts, NodeFacts, OrderFacts, seconds};
 use crate::health::maintenance::Room;
 
@@ -50,6 +51,8 @@ pub(super) struct Decided<'a> {
     pub(super) drains: BTreeMap<DeviceId, u64>,
     /// Until when remedies are stopped, if they are.
     pub(super) stopped_until: Option<u64>,
+    /// Devices whose permit is over, and stays until a harsher one takes its place.
+    pub(super) kept: BTreeSet<DeviceId>,
 }
 
 /// What disturbs nodes beside the evictions of this decision, and what is known of their pods.
@@ -164,8 +167,9 @@ pub(super) fn decide<'a>(
     now: u64,
 ) -> Decided<'a> {
     let topology = members.topology();
-    let before: BTreeMap<DeviceId, Track> =
+    let mut before: BTreeMap<DeviceId, Track> =
         members.all().map(|(id, member)| (id, member.track(policy, now))).collect();
+    let kept = climb(policy, &members, &mut before, now);
     let mut devices: BTreeMap<DeviceId, Record> = BTreeMap::new();
     let mut occupied = BTreeSet::new();
     let mut drains = BTreeMap::new();
@@ -188,7 +192,7 @@ pub(super) fn decide<'a>(
         let Some(permit) = member.orders.and_then(|orders| orders.permit.as_ref()) else {
             continue;
         };
-        if !is_open(permit, member, &before[&id], policy) {
+        if !is_open(permit, member, &before[&id], policy) || kept.contains(&id) {
             continue;
         }
         // Where nothing says how the remedy goes, it does not end.
@@ -242,7 +246,8 @@ pub(super) fn decide<'a>(
     let window = policy.breaker.window;
     memory.fenced.retain(|_, at| now.saturating_sub(*at) < window);
     let stopped_until = domain.is_storm(now).then_some(memory.until);
-    let mut decided = Decided { policy, members, before, decisions, domain, drains, stopped_until };
+    let mut decided =
+        Decided { policy, members, before, decisions, domain, drains, stopped_until, kept };
     decided.drain(disturbed, now);
     decided
 }

@@ -56,7 +56,10 @@ fn permit(
     now: u64,
 ) -> Option<Permit> {
     // In a storm nothing begins, also what was allowed before.
-    let remedy = remedy.filter(|_| decided.stopped_until.is_none())?;
+    let Some(remedy) = remedy.filter(|_| decided.stopped_until.is_none()) else {
+        let old = member.orders.and_then(|orders| orders.permit.clone());
+        return old.filter(|_| decided.kept.contains(&id));
+    };
     let record = member.device.record.as_ref().ok()?;
     let before = decided.before.get(&id)?;
     // Peers that the remedy reaches need none.

@@ -1,6 +1,6 @@
 //! What a policy does at the moment.
 
-use octavo_api::health_policy::{DeviceCounts, HealthPolicyStatus};
+use octavo_api::health_policy::{DeviceCounts, HealthPolicyStatus, TemplateSpec};
 use octavo_api::names::{
     CONDITION_ACCEPTED, CONDITION_BREAKER_OPEN, CONDITION_RECORDS_READABLE,
     CONDITION_TEMPLATE_USABLE,
@@ -16,13 +16,31 @@ const NAMED_RECORDS: usize = 3;
 /// Times in a status are whole minutes, so that a breaker that stays open costs no write each second.
 const MINUTE: u64 = 60;
 
-/// The status of a policy. `overlap` is the policy that goes before it, and on how many nodes. `template` is what became of the objects of
-/// its template, if that is known.
+/// What is known of the objects of a policy's template.
+pub(super) struct OfTemplate<'a> {
+    /// The template of which objects may exist.
+    pub(super) noted: Option<TemplateSpec>,
+    /// What became of these objects, if that is known.
+    pub(super) found: Option<&'a Option<TemplateProblem>>,
+}
+
+/// The template of which objects may exist: the former one until none is left. `cleared` is one of which none is.
+pub(super) fn template(
+    policy: &PolicyFacts,
+    cleared: Option<&TemplateSpec>,
+) -> Option<TemplateSpec> {
+    let usable = policy.usable_template();
+    let noted = policy.status.template.as_ref().filter(|noted| cleared != Some(*noted));
+    let former = noted.filter(|noted| !usable.is_some_and(|it| it.makes_objects_of(noted)));
+    former.or(usable).cloned()
+}
+
+/// The status of a policy. `overlap` is the policy that goes before it, and on how many nodes.
 pub(super) fn of(
     policy: &PolicyFacts,
     decided: Option<&Decided<'_>>,
     overlap: Option<(&str, usize)>,
-    template: Option<&Option<TemplateProblem>>,
+    template: OfTemplate<'_>,
     now: u64,
 ) -> HealthPolicyStatus {
     let until = if let Some(decided) = decided {
@@ -46,7 +64,7 @@ pub(super) fn of(
         conditions.push(breaker(decided, until.as_deref()));
         conditions.push(records(decided));
     }
-    match template {
+    match template.found.filter(|_| template.noted.is_some()) {
         Some(Some((reason, message))) => {
             conditions.push((CONDITION_TEMPLATE_USABLE, false, reason, message.clone()));
         }
@@ -71,6 +89,7 @@ pub(super) fn of(
         evictions: decided
             .map_or(0, |decided| count(decided.decisions.evictions.len() + decided.drains.len())),
         breaker_open_until: until,
+        template: template.noted,
     }
 }
 

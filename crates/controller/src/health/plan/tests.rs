@@ -4,6 +4,7 @@ mod clocks;
 mod evictions;
 mod permits;
 mod records;
+mod templates;
 
 use std::collections::BTreeMap;
 

@@ -4,7 +4,7 @@ use octavo_health::signal::Attempt;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::health::facts::{Change, OrderFacts, health, labels, policy};
+use crate::health::facts::{Change, NodeFacts, OrderFacts, date, health, labels, policy};
 
 fn facts(spec: &Value) -> Facts {
     let mut all = json!({"nodeSelector": {"pool": "a"}, "mode": "Act", "template": {
@@ -22,6 +22,7 @@ fn facts(spec: &Value) -> Facts {
     let mut facts = Facts::default();
     let found = policy(&object("HealthPolicy", "p", json!({"spec": all})));
     facts.apply(Change::Put("p".to_owned(), found));
+    note_template(&mut facts);
     for name in ["n0", "n1"] {
         let labels = labels(&[("pool".to_owned(), "a".to_owned())]);
         facts.nodes.insert(name.to_owned(), NodeFacts { labels, ..NodeFacts::default() });
@@ -44,8 +45,21 @@ fn resetting(remedy: Remedy) -> State {
     State::Resetting { reason: Reason::Lost, remedy }
 }
 
+/// The status names the template, as after a round.
+fn note_template(facts: &mut Facts) {
+    let policy = facts.policies.get_mut("p").unwrap();
+    policy.status.template = policy.usable_template().cloned();
+}
+
+/// The time in the tests.
+const NOW: u64 = 1_800_000_000;
+
 fn nodes(facts: &Facts) -> Vec<(String, u64)> {
-    remediations(facts)
+    nodes_at(facts, NOW)
+}
+
+fn nodes_at(facts: &Facts, now: u64) -> Vec<(String, u64)> {
+    remediations(facts, now)
         .remove("p")
         .map(|found| found.nodes.into_iter().collect())
         .unwrap_or_default()
@@ -60,7 +74,7 @@ fn an_object_exists_while_the_remedy_runs() {
     set(&mut facts, 0, resetting(Remedy::Reboot), 3);
     set(&mut facts, 1, resetting(Remedy::Reboot), 3);
     assert_eq!(nodes(&facts), [("n0".to_owned(), 3)], "one a node");
-    let found = remediations(&facts);
+    let found = remediations(&facts, NOW);
     assert_eq!((&*found["p"].uid, found["p"].template.object_kind()), ("p", "Restart"));
     let verifying = State::Verifying { reason: Reason::Lost, after: Remedy::Reboot };
     set(&mut facts, 0, verifying, 4);
@@ -83,7 +97,7 @@ fn the_permit_counts_where_the_agent_cannot_begin() {
     let needs = Remedy::Reboot;
     set(&mut facts, 0, State::Fenced { reason: Reason::Lost, needs }, 7);
     let permit = |after_attempt| {
-        let since = "2026-01-01T00:00:00Z".to_owned();
+        let since = date(NOW);
         let permit = Some(Permit { after_attempt, remedy: needs, since });
         vec![OrderFacts { uuid: "gpu-0".to_owned(), permit, ..OrderFacts::default() }]
     };
@@ -93,4 +107,63 @@ fn the_permit_counts_where_the_agent_cannot_begin() {
     assert_eq!(nodes(&facts), [("n0".to_owned(), 8)]);
     facts.healths.get_mut("n0").unwrap().orders = permit(6);
     assert_eq!(nodes(&facts), [], "it was for an attempt that was");
+}
+
+#[test]
+fn objects_of_a_template_that_is_not_in_use_any_more_are_to_go() {
+    let mut facts = facts(&json!({}));
+    set(&mut facts, 0, resetting(Remedy::Reboot), 3);
+    assert_eq!(nodes(&facts).len(), 1);
+    let without: fn(&mut Facts) = |facts| facts.policies.get_mut("p").unwrap().template = None;
+    let invalid: fn(&mut Facts) =
+        |facts| facts.policies.get_mut("p").unwrap().policy = Err("budget: no".to_owned());
+    let other: fn(&mut Facts) = |facts| {
+        let template = facts.policies.get_mut("p").unwrap().template.as_mut().unwrap();
+        "PowerTemplate".clone_into(&mut template.kind);
+    };
+    for change in [without, invalid, other] {
+        let mut facts = facts.clone();
+        change(&mut facts);
+        let found = remediations(&facts, NOW).remove("p").unwrap();
+        assert!(!found.is_in_use && found.nodes.is_empty());
+        assert_eq!(found.template.object_kind(), "Restart");
+    }
+    facts.policies.get_mut("p").unwrap().status.template = None;
+    assert!(remediations(&facts, NOW).is_empty(), "the status names it before an object is made");
+}
+
+#[test]
+fn a_remedy_that_runs_on_a_node_that_is_not_ready_keeps_its_object() {
+    let mut facts = facts(&json!({}));
+    set(&mut facts, 0, resetting(Remedy::Reboot), 8);
+    let track = &mut facts.healths.get_mut("n0").unwrap().devices[0].record.as_mut().unwrap().track;
+    track.since = NOW;
+    set(&mut facts, 1, State::Fenced { reason: Reason::Lost, needs: Remedy::Reboot }, 9);
+    let permit = Permit { after_attempt: 9, remedy: Remedy::Reboot, since: date(NOW) };
+    let orders =
+        OrderFacts { uuid: "gpu-1".to_owned(), permit: Some(permit), ..OrderFacts::default() };
+    facts.healths.get_mut("n0").unwrap().orders = vec![orders];
+    assert_eq!(nodes(&facts), [("n0".to_owned(), 8)]);
+    facts.nodes.get_mut("n0").unwrap().not_ready_since = Some(5);
+    assert_eq!(nodes(&facts), [("n0".to_owned(), 8)], "the node goes down for it");
+}
+
+#[test]
+fn the_next_remedy_of_a_node_that_does_not_come_back_has_another_object() {
+    let remedies = json!({"template": {
+        "remedies": ["reboot", "powerCycle"], "apiVersion": "r.example/v1", "kind": "RestartTemplate",
+        "namespace": "ops", "name": "t",
+    }});
+    let mut facts = facts(&remedies);
+    set(&mut facts, 0, State::Fenced { reason: Reason::Lost, needs: Remedy::Reboot }, 7);
+    facts.nodes.get_mut("n0").unwrap().not_ready_since = Some(5);
+    let mut permit = |remedy, since| {
+        let permit = Some(Permit { after_attempt: 7, remedy, since: date(since) });
+        let orders = OrderFacts { uuid: "gpu-0".to_owned(), permit, ..OrderFacts::default() };
+        facts.healths.get_mut("n0").unwrap().orders = vec![orders];
+        nodes(&facts)
+    };
+    assert_eq!(permit(Remedy::Reboot, NOW), [("n0".to_owned(), 8)]);
+    assert_eq!(permit(Remedy::Reboot, NOW - 1_800), [], "its time is over");
+    assert_eq!(permit(Remedy::PowerCycle, NOW), [("n0".to_owned(), 9)]);
 }

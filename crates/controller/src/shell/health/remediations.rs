@@ -65,6 +65,18 @@ pub(super) enum RemediationError {
     Leader(LeaderError),
 }
 
+impl RemediationError {
+    /// Whether the cluster does not serve the kind.
+    fn is_not_served(&self) -> bool {
+        match self {
+            Self::Kind { source: kube::Error::Discovery(_), .. } => true,
+            Self::Kind { source: kube::Error::Api(status), .. }
+            | Self::Api { source: kube::Error::Api(status) } => status.code == 404,
+            _ => false,
+        }
+    }
+}
+
 impl Remediator {
     pub(super) fn new(client: Client, leader: Leader, findings: mpsc::Sender<Finding>) -> Self {
         Self { client, leader, findings, kinds: BTreeMap::new() }
@@ -76,7 +88,13 @@ impl Remediator {
             let all = wanted.borrow_and_update().clone();
             for (policy, of_policy) in &all {
                 let problem = match self.sync(of_policy).await {
-                    Ok(()) => None,
+                    Ok(0) if !of_policy.is_in_use => {
+                        let template = of_policy.template.clone();
+                        let _ =
+                            self.findings.send(Finding::Cleared(policy.clone(), template)).await;
+                        continue;
+                    }
+                    Ok(_) => None,
                     // Another process leads, and looks.
                     Err(RemediationError::Leader(_)) => continue,
                     Err(error) => {
@@ -102,17 +120,22 @@ impl Remediator {
         }
     }
 
-    /// Deletes what should not exist any more, then makes what should. A node whose object is being deleted waits. The last problem is
-    /// returned.
-    pub(super) async fn sync(&mut self, wanted: &OfPolicy) -> Result<(), RemediationError> {
+    /// Deletes what should not exist any more, then makes what should. A node whose object is being deleted waits. Returns how many objects
+    /// there were, or the last problem.
+    pub(super) async fn sync(&mut self, wanted: &OfPolicy) -> Result<usize, RemediationError> {
         if !self.leader.is_leading() {
             return Err(RemediationError::Leader(LeaderError::NotLeader));
         }
         let template = &wanted.template;
-        let objects = self.api(&template.api_version, template.object_kind(), wanted).await?;
+        let found = match self.objects(wanted).await {
+            // A kind that is gone has no objects.
+            Err(error) if !wanted.is_in_use && error.is_not_served() => return Ok(0),
+            found => found?,
+        };
+        let (objects, found) = found;
         let mut problem = Ok(());
         let mut known = BTreeSet::new();
-        for object in objects.list(&ListParams::default().labels(LABEL_REMEDIATION)).await? {
+        for object in found {
             let is_own = object.owner_references().iter().any(|owner| owner.uid == wanted.uid);
             let (name, is_leaving) =
                 (object.name_any(), object.metadata.deletion_timestamp.is_some());
@@ -131,6 +154,9 @@ impl Remediator {
                 problem = Err(error);
             }
             known.insert(name);
+        }
+        if !wanted.is_in_use {
+            return problem.map(|()| known.len());
         }
         // The template is read even if nothing is to be made, so that a mistake shows before it matters.
         let spec = self.spec(wanted).await?;
@@ -152,7 +178,19 @@ impl Remediator {
                 Err(error) => problem = Err(error),
             }
         }
-        problem
+        problem.map(|()| known.len())
+    }
+
+    /// The objects of all policies that exist.
+    async fn objects(
+        &mut self,
+        wanted: &OfPolicy,
+    ) -> Result<(Api<DynamicObject>, Vec<DynamicObject>), RemediationError> {
+        let template = &wanted.template;
+        let objects = self.api(&template.api_version, template.object_kind(), wanted).await?;
+        let labelled = ListParams::default().labels(LABEL_REMEDIATION);
+        let found = objects.list(&labelled).await?.items;
+        Ok((objects, found))
     }
 
     async fn delete(

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use kube::Client;
+use octavo_api::health_policy::TemplateSpec;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
@@ -59,6 +60,8 @@ pub(super) enum Finding {
     Informed(String, Option<i64>),
     /// What became of the objects of a policy's template.
     Template(String, Option<TemplateProblem>),
+    /// No object is left of a template that a policy does not use any more.
+    Cleared(String, TemplateSpec),
 }
 
 impl Rounds {
@@ -156,6 +159,10 @@ impl Rounds {
             }
             Finding::Template(policy, problem) => {
                 self.memory.templates.insert(policy, problem);
+            }
+            Finding::Cleared(policy, template) => {
+                self.memory.templates.remove(&policy);
+                self.memory.cleared.insert(policy, template);
             }
         }
     }

@@ -314,3 +314,36 @@ fn nodes_without_a_policy_lose_their_permits() {
     assert!(bench.permits().is_empty());
     assert!(bench.health(1).orders.iter().all(|orders| orders.evicts_since.is_none()));
 }
+
+#[test]
+fn a_node_that_does_not_come_back_climbs_the_ladder_once() {
+    let mut bench = Bench::new(40, 1);
+    bench.policy(|policy| {
+        policy.by_person.clear();
+        policy.by_template = [Remedy::Reboot, Remedy::PowerCycle].into();
+    });
+    bench.report(0, 0, fenced(Remedy::Reboot), HOUR);
+    let since = bench.now - 60;
+    bench.facts.nodes.get_mut(&node(0)).unwrap().not_ready_since = Some(since);
+    let permit = |bench: &mut Bench| {
+        bench.restart();
+        bench.round();
+        assert_eq!(bench.round(), Plan::default());
+        bench.health(0).orders[0].permit.clone().unwrap()
+    };
+    let first = permit(&mut bench);
+    assert_eq!((first.remedy, bench.permits().len()), (Remedy::Reboot, 1));
+    bench.now += HOUR / 2 - 1;
+    assert_eq!(permit(&mut bench), first);
+    bench.now += 1;
+    let second = permit(&mut bench);
+    assert_eq!((second.remedy, second.after_attempt), (Remedy::PowerCycle, 0));
+    assert_eq!(bench.facts.policies["a"].status.remedies, 1);
+    for _ in 0..3 {
+        bench.now += HOUR / 2;
+        assert_eq!(permit(&mut bench), second, "nothing is left, and nothing begins again");
+        assert_eq!(bench.facts.policies["a"].status.remedies, 0, "it takes nothing of the budget");
+    }
+    bench.facts.nodes.get_mut(&node(0)).unwrap().not_ready_since = None;
+    assert_eq!(permit(&mut bench).remedy, Remedy::Reboot, "its agent says what it needs");
+}

@@ -21,6 +21,7 @@ fn wanted(nodes: &[(&str, u64)]) -> OfPolicy {
             namespace: "ops".to_owned(),
             name: "restart".to_owned(),
         },
+        is_in_use: true,
         nodes: nodes.iter().map(|(node, attempt)| ((*node).to_owned(), *attempt)).collect(),
     }
 }
@@ -44,7 +45,7 @@ async fn pass(
     exist: Vec<Value>,
     template: u16,
     create: u16,
-) -> (Vec<(String, String, Value)>, Result<(), RemediationError>) {
+) -> (Vec<(String, String, Value)>, Result<usize, RemediationError>) {
     let api = ScriptedApi::new(move |request: &Request| {
         let path = request.uri().path();
         if path == "/apis/r.example/v1" {
@@ -167,6 +168,28 @@ async fn what_became_of_objects_is_reported_until_the_rounds_end() {
         assert_eq!((&*policy, reason), ("h100", "TemplateProblem"));
         assert!(message.starts_with("the kind Restart of r.example/v1 is not served"), "{message}");
     }
+    drop((all, found));
+    task.await.unwrap();
+}
+
+#[tokio::test]
+async fn objects_of_a_former_template_are_deleted_without_reading_it() {
+    let former = || OfPolicy { is_in_use: false, ..wanted(&[]) };
+    let known = vec![object("n", "4", "p", &json!({})), object("other", "9", "q", &json!({}))];
+    let (writes, result) = pass(former(), known, 404, 201).await;
+    assert_eq!((writes.len(), result.unwrap()), (1, 1), "it is there until it is gone");
+    assert_eq!(writes[0].0, "DELETE");
+    let (writes, result) =
+        pass(former(), vec![object("other", "9", "q", &json!({}))], 404, 201).await;
+    assert_eq!((writes.len(), result.unwrap()), (0, 0));
+    // A kind that is not served any more has no objects.
+    let api = ScriptedApi::new(|_: &Request| failure(404, "no such group"));
+    let (findings, mut found) = mpsc::channel(1);
+    let remediator = Remediator::new(api.client(), leader(true), findings);
+    let (all, wanted_all) = watch::channel(BTreeMap::from([("h100".to_owned(), former())]));
+    let task = tokio::spawn(remediator.run(wanted_all));
+    let cleared = Finding::Cleared("h100".to_owned(), former().template);
+    assert_eq!(found.recv().await, Some(cleared));
     drop((all, found));
     task.await.unwrap();
 }
