@@ -145,6 +145,6 @@ pub fn reference() -> String {
     metrics.refused("NoEqual");
     metrics.health.planned(Duration::ZERO);
     let policy = ("h100".to_owned(), HealthPolicyStatus::default());
-    metrics.health.show(std::iter::once((&policy.0, &policy.1)), 0);
+    metrics.health.show(std::iter::once((&policy.0, &policy.1)), 0, false);
     metrics_page("Metrics of the controller", &registry)
 }

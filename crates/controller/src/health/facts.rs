@@ -12,7 +12,7 @@ use kube::core::DynamicObject;
 pub use maintenance::{MaintenanceFacts, is_meant, maintenance};
 use octavo_api::checkpoint::{CheckpointReport, CheckpointRequest};
 use octavo_api::health_policy::{HealthPolicySpec, HealthPolicyStatus, TemplateSpec};
-use octavo_api::names::TAINT_MAINTENANCE;
+use octavo_api::names::{LABEL_GPU_PRESENT, TAINT_MAINTENANCE};
 use octavo_api::node_health::{DeviceHealth, DeviceOrders, Permit};
 use octavo_health::decide::Device as Record;
 use octavo_health::policy::Policy;
@@ -56,6 +56,8 @@ pub enum Change {
     Put(String, Fact),
     /// An object is gone.
     Gone(Kind, String),
+    /// The cluster does not serve a kind, or it may not be read.
+    Unserved(Kind),
 }
 
 /// What matters of an object.
@@ -108,6 +110,8 @@ pub struct NodeFacts {
     pub not_ready_since: Option<u64>,
     /// Whether it has the taint of nodes on which work is in progress.
     pub is_in_maintenance: bool,
+    /// Whether a label says that it has GPUs.
+    pub is_labelled_with_gpus: bool,
 }
 
 /// Labels as hashes of name and value, since a node has dozens, and policies name a few. Two labels of one hash are taken for equal;
@@ -173,6 +177,8 @@ pub struct Facts {
     pub maintenances: BTreeMap<String, MaintenanceFacts>,
     /// Kinds of which one list is complete.
     complete: BTreeSet<Kind>,
+    /// Kinds that could not be listed of late.
+    unserved: BTreeSet<Kind>,
     /// Names of a list that is not complete yet, by kind.
     listed: BTreeMap<Kind, BTreeSet<String>>,
 }
@@ -209,9 +215,16 @@ fn label_hash(name: &str, value: &str) -> u64 {
 }
 
 impl Facts {
-    /// Whether every kind was listed once. Before that, what is missing may exist.
+    /// Whether every kind was listed once. Before that, what is missing may exist. Health goes on where work on nodes cannot be read.
     pub fn are_complete(&self) -> bool {
-        self.complete.len() == KINDS.len()
+        let is_known = |kind: &Kind| self.complete.contains(kind);
+        let is_left_out = |kind: &Kind| *kind == Kind::Maintenance && self.unserved.contains(kind);
+        KINDS.iter().all(|kind| is_known(kind) || is_left_out(kind))
+    }
+
+    /// Whether work on nodes can be read.
+    pub fn have_maintenances(&self) -> bool {
+        self.complete.contains(&Kind::Maintenance) && !self.unserved.contains(&Kind::Maintenance)
     }
 
     /// Applies a change. Of two versions of an object the newer one stays.
@@ -228,8 +241,10 @@ impl Facts {
                         self.maintenances.retain(|name, _| listed.contains(name));
                     }
                 }
+                self.unserved.remove(&kind);
                 self.complete.insert(kind);
             }
+            Change::Unserved(kind) => drop(self.unserved.insert(kind)),
             Change::Put(name, fact) => self.put(name, fact),
             Change::Gone(Kind::Policy, name) => drop(self.policies.remove(&name)),
             Change::Gone(Kind::Node, name) => drop(self.nodes.remove(&name)),
@@ -308,16 +323,30 @@ pub fn policy(object: &DynamicObject) -> Fact {
 
 /// A node.
 pub fn node(object: &SeenNode) -> Fact {
-    let labels = object.metadata.labels.as_ref();
-    let not_ready =
-        object.spec.taints.iter().filter(|taint| TAINTS_NOT_READY.contains(&&*taint.key));
-    let since = not_ready.map(|taint| taint.time_added.as_ref().map_or(0, |at| unix(at.0)));
-    Fact::Node(NodeFacts {
-        labels: Labels::of(labels.into_iter().flatten()),
-        rack: labels.and_then(|labels| labels.get(LABEL_RACK)).cloned(),
-        not_ready_since: since.max(),
-        is_in_maintenance: object.spec.taints.iter().any(|taint| taint.key == TAINT_MAINTENANCE),
-    })
+    Fact::Node(NodeFacts::of(object))
+}
+
+/// Whether a taint of a node is that of work on it.
+pub fn is_of_maintenance(key: &str, effect: &str) -> bool {
+    (key, effect) == (TAINT_MAINTENANCE, "NoSchedule")
+}
+
+impl NodeFacts {
+    /// What matters of an object.
+    pub fn of(object: &SeenNode) -> Self {
+        let labels = object.metadata.labels.as_ref();
+        let label = |name: &str| labels.and_then(|labels| labels.get(name));
+        let taints = &object.spec.taints;
+        let not_ready = taints.iter().filter(|taint| TAINTS_NOT_READY.contains(&&*taint.key));
+        let since = not_ready.map(|taint| taint.time_added.as_ref().map_or(0, |at| unix(at.0)));
+        Self {
+            labels: Labels::of(labels.into_iter().flatten()),
+            rack: label(LABEL_RACK).cloned(),
+            not_ready_since: since.max(),
+            is_in_maintenance: taints.iter().any(|it| is_of_maintenance(&it.key, &it.effect)),
+            is_labelled_with_gpus: label(LABEL_GPU_PRESENT).is_some_and(|value| value == "true"),
+        }
+    }
 }
 
 /// The health of a node.

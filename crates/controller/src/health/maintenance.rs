@@ -57,6 +57,8 @@ pub struct Visit {
 pub struct Notice {
     /// Name of the object.
     pub maintenance: String,
+    /// Its UID.
+    pub uid: String,
     /// Its `metadata.generation`.
     pub generation: Option<i64>,
     /// The nodes.
@@ -72,7 +74,7 @@ pub struct Learned {
     pub pods: BTreeMap<String, usize>,
     /// Names of devices with a pod that can save its work, by node.
     pub hooked: BTreeMap<String, BTreeSet<String>>,
-    /// Work whose owners of pods had their event: name and generation.
+    /// Work whose owners of pods had their event: UID and generation.
     pub informed: BTreeSet<(String, Option<i64>)>,
 }
 
@@ -114,9 +116,10 @@ pub fn plan<'a>(
             let names = work.nodes.keys().copied();
             if plan.window.is_open(now) {
                 tainted.extend(names);
-            } else if work.is_notice_due(name, plan, learned, now) {
+            } else if work.is_notice_due(plan, learned, now) {
                 works.notices.push(Notice {
                     maintenance: name.clone(),
+                    uid: facts_of_work.version.uid.clone(),
                     generation: facts_of_work.generation,
                     nodes: names.map(str::to_owned).collect(),
                     note: format!("{}{}", status::times("is planned", plan), because(plan)),
@@ -132,7 +135,10 @@ pub fn plan<'a>(
         (is_wanted != node.is_in_maintenance).then(|| (name.clone(), is_wanted))
     });
     works.taints.extend(differs);
-    let without = facts.nodes.values().filter(|node| facts.policies_of(node).next().is_none());
+    let without = facts.nodes.iter().filter(|(name, node)| {
+        let has_gpus = node.is_labelled_with_gpus || facts.healths.contains_key(*name);
+        has_gpus && facts.policies_of(node).next().is_none()
+    });
     let default = Room {
         most: Budget::default().evictions(without.count()),
         stuck: Rules::default().stuck,
@@ -142,9 +148,10 @@ pub fn plan<'a>(
     drain(facts, &mut of_all, &mut rooms, learned, now);
     works.visits = visits(&of_all, now);
     learned.pods.retain(|node, _| tainted.contains(node.as_str()));
-    learned.informed.retain(|(name, _)| facts.maintenances.contains_key(name));
+    let exists = |uid: &str| facts.maintenances.values().any(|work| work.version.uid == uid);
+    learned.informed.retain(|(uid, _)| exists(uid));
     for (name, work) in of_all {
-        let status = status::of(name, &work, learned, now);
+        let status = status::of(&work, learned, now);
         if status != work.facts.status {
             let version = work.facts.version.clone();
             works.statuses.push(WorkStatus { name: name.to_owned(), version, status });
@@ -166,9 +173,9 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    fn is_notice_due(&self, name: &str, plan: &Plan, learned: &Learned, now: u64) -> bool {
+    fn is_notice_due(&self, plan: &Plan, learned: &Learned, now: u64) -> bool {
         let is_time = |notice| now.saturating_add(notice) >= plan.window.start;
-        plan.notice.is_some_and(is_time) && !status::is_informed(name, self.facts, learned)
+        plan.notice.is_some_and(is_time) && !status::is_informed(self.facts, learned)
     }
 }
 

@@ -186,7 +186,10 @@ pub fn plan(facts: &Facts, memory: &mut Memory, now: u64) -> Plan {
     let learned = &mut memory.learned;
     learned.hooked.retain(|node, _| plan.candidates.iter().any(|it| it.node == *node));
     plan.remediations = remediations(facts, now);
-    plan.works = maintenance::plan(facts, rooms, learned, now);
+    // What cannot be read may be in progress: no node changes for it.
+    if facts.have_maintenances() {
+        plan.works = maintenance::plan(facts, rooms, learned, now);
+    }
     plan.orders.sort_by_key(|orders| orders.are_copies);
     plan
 }

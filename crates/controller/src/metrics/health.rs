@@ -20,6 +20,7 @@ pub struct HealthMetrics {
     evictions: Family<Labels, Gauge>,
     breakers: Family<Labels, Gauge>,
     nodes_in_maintenance: Gauge,
+    maintenance_unreadable: Gauge,
     round_time: Histogram,
 }
 
@@ -32,6 +33,7 @@ impl HealthMetrics {
             evictions: Family::default(),
             breakers: Family::default(),
             nodes_in_maintenance: Gauge::default(),
+            maintenance_unreadable: Gauge::default(),
             // From 100 us to 13 s.
             round_time: Histogram::new(exponential_buckets(0.000_1, 2.0, 18)),
         };
@@ -60,6 +62,11 @@ impl HealthMetrics {
             "Nodes with the taint of a Maintenance",
             metrics.nodes_in_maintenance.clone(),
         );
+        registry.register(
+            "health_maintenance_unreadable",
+            "1 while Maintenances cannot be read, since their definition or the right to read them is missing, otherwise 0",
+            metrics.maintenance_unreadable.clone(),
+        );
         registry.register_with_unit(
             "health_round",
             "Time of one plan of all HealthPolicies and Maintenances, without any write",
@@ -79,10 +86,9 @@ impl HealthMetrics {
         &self,
         policies: impl Iterator<Item = (&'a String, &'a HealthPolicyStatus)>,
         nodes_in_maintenance: usize,
+        is_maintenance_unreadable: bool,
     ) {
-        for family in [&self.devices, &self.remedies, &self.evictions, &self.breakers] {
-            family.clear();
-        }
+        self.clear();
         for (name, status) in policies {
             let policy = || vec![("policy", name.clone())];
             for (state, count) in by_state(status.devices) {
@@ -99,6 +105,16 @@ impl HealthMetrics {
         }
         let nodes = i64::try_from(nodes_in_maintenance).unwrap_or(i64::MAX);
         self.nodes_in_maintenance.set(nodes);
+        self.maintenance_unreadable.set(is_maintenance_unreadable.into());
+    }
+
+    /// Removes all figures but times: another controller leads, and has them.
+    pub fn clear(&self) {
+        for family in [&self.devices, &self.remedies, &self.evictions, &self.breakers] {
+            family.clear();
+        }
+        self.nodes_in_maintenance.set(0);
+        self.maintenance_unreadable.set(0);
     }
 }
 

@@ -37,7 +37,7 @@ fn a_policy_that_is_gone_has_no_figures() {
             .iter()
             .map(|name| ((*name).to_owned(), HealthPolicyStatus::default()))
             .collect();
-        metrics.health.show(all.iter().map(|(name, status)| (name, status)), 1);
+        metrics.health.show(all.iter().map(|(name, status)| (name, status)), 1, false);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         text
@@ -46,4 +46,10 @@ fn a_policy_that_is_gone_has_no_figures() {
     let text = page(&["a"]);
     assert!(!text.contains("policy=\"b\""), "{text}");
     assert!(text.contains("octavo_controller_health_nodes_in_maintenance 1"), "{text}");
+    metrics.health.clear();
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    for gone in ["policy=", "octavo_controller_health_nodes_in_maintenance 1"] {
+        assert!(!text.contains(gone), "another controller leads: {text}");
+    }
 }

@@ -74,16 +74,16 @@ impl Start<'_> {
         events: impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static,
         fact: impl Fn(K) -> Observed + Send + 'static,
     ) {
-        let change = move |event| change(kind, event, &fact);
+        let change = move |event: watcher::Result<Event<K>>| Some(change(kind, event.ok()?, &fact));
         forward(kind, events, change, self.sender.clone(), self.stop);
     }
 }
 
-/// Sends what a watch sees as changes until `stop`. The watch is tried on whatever fails.
+/// Sends what a watch sees as changes until `stop`. The watch is tried on whatever fails. `change` may make a change of an error, too.
 pub(super) fn forward<K: Debug + Send + 'static, C: Send + 'static>(
     kind: impl Debug + Send + 'static,
     events: impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static,
-    change: impl Fn(Event<K>) -> C + Send + 'static,
+    change: impl Fn(watcher::Result<Event<K>>) -> Option<C> + Send + 'static,
     sender: mpsc::Sender<C>,
     stop: &CancellationToken,
 ) {
@@ -92,14 +92,11 @@ pub(super) fn forward<K: Debug + Send + 'static, C: Send + 'static>(
         let mut events = std::pin::pin!(events.default_backoff());
         let mut problem = None;
         while let Some(event) = events.next().await {
-            let change = match event {
-                Ok(event) => change(event),
-                Err(error) => {
-                    report(&kind, &error, &mut problem);
-                    continue;
-                }
-            };
-            problem = None;
+            match &event {
+                Ok(_) => problem = None,
+                Err(error) => report(&kind, error, &mut problem),
+            }
+            let Some(change) = change(event) else { continue };
             if sender.send(change).await.is_err() {
                 return;
             }

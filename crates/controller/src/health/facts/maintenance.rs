@@ -1,7 +1,7 @@
 //! What matters of work on nodes.
 
 use kube::core::DynamicObject;
-use octavo_api::maintenance::{MaintenanceSpec, MaintenanceStatus, Plan};
+use octavo_api::maintenance::{Drain, MaintenanceSpec, MaintenanceStatus, Plan};
 
 use super::{Fact, NodeFacts, Version, part, unix, version};
 
@@ -53,9 +53,11 @@ impl MaintenanceFacts {
         self.plan().filter(|plan| plan.window.is_open(now))
     }
 
-    /// Whether pods of a node are evicted for it at a time: that is written in its status.
-    pub fn drains(&self, node: &str, now: u64) -> bool {
-        self.open(now).is_some() && self.status.draining.iter().any(|it| it.name == node)
+    /// Whether pods of a node are evicted for it at a time: that is written in its status, and its spec still says so.
+    pub fn drains(&self, name: &str, node: &NodeFacts, now: u64) -> bool {
+        let drained = self.open(now).filter(|plan| plan.drain == Drain::AtStart);
+        drained.is_some_and(|plan| is_meant(plan, name, node))
+            && self.status.draining.iter().any(|it| it.name == name)
     }
 }
 

@@ -132,6 +132,41 @@ fn lists_end_what_they_do_not_have_and_old_versions_change_nothing() {
 }
 
 #[test]
+fn health_goes_on_where_work_on_nodes_cannot_be_read() {
+    let mut facts = Facts::default();
+    for kind in [Kind::Policy, Kind::Node, Kind::Health] {
+        facts.apply(Change::End(kind));
+    }
+    assert!(!facts.are_complete(), "its list may be on its way");
+    facts.apply(Change::Unserved(Kind::Maintenance));
+    assert!(facts.are_complete() && !facts.have_maintenances());
+    facts.apply(Change::Begin(Kind::Maintenance));
+    facts.apply(Change::End(Kind::Maintenance));
+    assert!(facts.are_complete() && facts.have_maintenances());
+    let mut without_policies = Facts::default();
+    for kind in [Kind::Node, Kind::Health, Kind::Maintenance] {
+        without_policies.apply(Change::End(kind));
+    }
+    without_policies.apply(Change::Unserved(Kind::Policy));
+    assert!(!without_policies.are_complete());
+}
+
+#[test]
+fn a_node_is_in_maintenance_by_key_and_effect_and_has_gpus_by_a_label() {
+    let seen = |effect: &str, present: &str| {
+        let node_json = json!({
+            "metadata": {"name": "n", "labels": {"nvidia.com/gpu.present": present}},
+            "spec": {"taints": [{"key": "octavo.dev/maintenance", "effect": effect}]},
+        });
+        NodeFacts::of(&serde_json::from_value(node_json).unwrap())
+    };
+    let found = seen("NoSchedule", "true");
+    assert!(found.is_in_maintenance && found.is_labelled_with_gpus);
+    let other = seen("NoExecute", "false");
+    assert!(!other.is_in_maintenance && !other.is_labelled_with_gpus);
+}
+
+#[test]
 fn nodes_are_meant_by_all_labels_or_by_name() {
     let node = |pairs: &[(&str, &str)]| {
         let pairs: Vec<_> = pairs.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();

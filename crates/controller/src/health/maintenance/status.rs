@@ -14,7 +14,7 @@ use crate::health::facts::{MaintenanceFacts, date};
 type Untyped = (bool, &'static str, String);
 
 /// The status of work on nodes.
-pub(super) fn of(name: &str, work: &Work<'_>, learned: &Learned, now: u64) -> MaintenanceStatus {
+pub(super) fn of(work: &Work<'_>, learned: &Learned, now: u64) -> MaintenanceStatus {
     let old = &work.facts.status;
     let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     let mut conditions = Vec::new();
@@ -32,7 +32,7 @@ pub(super) fn of(name: &str, work: &Work<'_>, learned: &Learned, now: u64) -> Ma
             ..MaintenanceStatus::default()
         };
     };
-    add(CONDITION_ANNOUNCED, plan.notice.map(|_| announced(name, work.facts, learned)));
+    add(CONDITION_ANNOUNCED, plan.notice.map(|_| announced(work.facts, learned)));
     add(CONDITION_IN_PROGRESS, Some(in_progress(plan, now)));
     let pods = work.nodes.keys().map(|node| learned.pods.get(*node).copied());
     let pods: Vec<Option<usize>> = pods.collect();
@@ -54,14 +54,14 @@ pub(super) fn of(name: &str, work: &Work<'_>, learned: &Learned, now: u64) -> Ma
 }
 
 /// Whether owners of pods had their event for this version of the object.
-pub(super) fn is_informed(name: &str, facts: &MaintenanceFacts, learned: &Learned) -> bool {
+pub(super) fn is_informed(facts: &MaintenanceFacts, learned: &Learned) -> bool {
     let is_it = |it: &Condition| {
         it.type_ == CONDITION_ANNOUNCED
             && it.status == "True"
             && it.observed_generation == facts.generation
     };
     facts.status.conditions.iter().any(is_it)
-        || learned.informed.contains(&(name.to_owned(), facts.generation))
+        || learned.informed.contains(&(facts.version.uid.clone(), facts.generation))
 }
 
 /// When the work is, in words.
@@ -84,8 +84,8 @@ fn accepted(work: &Work<'_>, now: u64) -> Untyped {
     }
 }
 
-fn announced(name: &str, facts: &MaintenanceFacts, learned: &Learned) -> Untyped {
-    if is_informed(name, facts, learned) {
+fn announced(facts: &MaintenanceFacts, learned: &Learned) -> Untyped {
+    if is_informed(facts, learned) {
         let message = "owners of pods with GPUs had an event".to_owned();
         return (true, "OwnersInformed", message);
     }
@@ -103,6 +103,11 @@ fn in_progress(plan: &Plan, now: u64) -> Untyped {
 }
 
 fn drained(work: &Work<'_>, pods: &[Option<usize>]) -> Untyped {
+    let open = work.nodes.values().filter(|node| !node.is_in_maintenance).count();
+    if open > 0 {
+        let message = format!("{open} nodes do not have the taint yet, so that pods may come");
+        return (false, "PodsLeft", message);
+    }
     let unknown = pods.iter().filter(|pods| pods.is_none()).count();
     let occupied = pods.iter().flatten().filter(|pods| **pods > 0).count();
     if unknown > 0 {

@@ -30,7 +30,10 @@ impl Bench {
         let mut facts = Facts::default();
         for number in 0..nodes {
             let labels = labels(&[("pool".to_owned(), "a".to_owned())]);
-            facts.nodes.insert(name(number), NodeFacts { labels, ..NodeFacts::default() });
+            facts.nodes.insert(
+                name(number),
+                NodeFacts { labels, is_labelled_with_gpus: true, ..NodeFacts::default() },
+            );
         }
         let learned = Learned::default();
         Self { facts, learned, rooms: BTreeMap::new(), now: START - 2 * HOUR }
@@ -202,6 +205,76 @@ fn evictions_for_health_and_an_open_breaker_count() {
     bench.round();
     assert_eq!(bench.draining("m"), ["n0", "n3"], "the other of two loses pods already");
     assert_eq!(draining(&bench.facts, bench.now).len(), 2);
+}
+
+#[test]
+fn nodes_without_gpus_make_the_budget_no_larger() {
+    let mut bench = Bench::new(60);
+    for number in 20..60 {
+        bench.facts.nodes.get_mut(&name(number)).unwrap().is_labelled_with_gpus = false;
+    }
+    bench.facts.healths.insert(name(20), crate::health::facts::HealthFacts::default());
+    bench.add("m", &json!({"nodeNames": ["n0", "n1", "n2"]}));
+    bench.now = START;
+    bench.round();
+    for number in 0..3 {
+        bench.learned.pods.insert(name(number), 1);
+    }
+    bench.round();
+    assert_eq!(bench.draining("m"), ["n0"], "5% of 21 nodes");
+}
+
+#[test]
+fn nodes_are_drained_only_once_all_have_the_taint() {
+    let mut bench = Bench::new(2);
+    bench.add("m", &json!({"nodeSelector": {"pool": "a"}}));
+    bench.now = START;
+    bench.round();
+    bench.learned.pods = BTreeMap::from([(name(0), 0), (name(1), 0)]);
+    bench.facts.nodes.get_mut("n1").unwrap().is_in_maintenance = false;
+    let works = plan(&bench.facts, bench.rooms.clone(), &mut bench.learned, bench.now);
+    let drained =
+        works.statuses[0].status.conditions.iter().find(|it| it.type_ == CONDITION_DRAINED);
+    let drained = drained.unwrap();
+    assert_eq!((&*drained.status, &*drained.reason), ("False", "PodsLeft"));
+    assert_eq!(drained.message, "1 nodes do not have the taint yet, so that pods may come");
+    bench.round();
+    bench.round();
+    assert_eq!(bench.condition("m", CONDITION_DRAINED), Some(("True", "NoPodsLeft")));
+}
+
+#[test]
+fn a_drain_that_is_called_off_stops_before_the_next_status() {
+    let draining = vec![DrainingNode { name: name(0), since: date(START) }];
+    let drains = |spec: &Value| {
+        let mut bench = Bench::new(1);
+        bench.add("m", spec);
+        let work = bench.facts.maintenances.get_mut("m").unwrap();
+        work.status.draining.clone_from(&draining);
+        work.drains("n0", &bench.facts.nodes["n0"], START)
+    };
+    assert!(drains(&json!({"nodeNames": ["n0"]})));
+    assert!(drains(&json!({"nodeSelector": {"pool": "a"}})));
+    for spec in [
+        json!({"nodeNames": ["n0"], "drain": "None"}),
+        json!({"nodeNames": ["n1"]}),
+        json!({"nodeSelector": {"pool": "b"}}),
+    ] {
+        assert!(!drains(&spec), "{spec}");
+    }
+}
+
+#[test]
+fn work_that_is_made_again_under_its_name_informs_owners_again() {
+    let mut bench = Bench::new(1);
+    let spec = json!({"nodeNames": ["n0"], "noticeSeconds": 3 * HOUR});
+    bench.add("m", &spec);
+    bench.learned.informed.insert(("m".to_owned(), Some(1)));
+    assert_eq!(bench.round().notices, []);
+    let again = bench.facts.maintenances.get_mut("m").unwrap();
+    "other".clone_into(&mut again.version.uid);
+    again.status = MaintenanceStatus::default();
+    assert_eq!(bench.round().notices[0].uid, "other");
 }
 
 #[test]

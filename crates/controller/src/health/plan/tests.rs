@@ -16,9 +16,10 @@ use octavo_health::remedy::Remedy;
 use octavo_health::signal::Attempt;
 use octavo_health::state::{State, Track};
 
-use super::{Eviction, Memory, Plan, Urgency, plan};
+use super::{Eviction, Memory, Plan, Urgency, Works, plan};
 use crate::health::facts::{
-    DeviceFacts, Facts, HealthFacts, NodeFacts, OrderFacts, PolicyFacts, Version, seconds,
+    Change, DeviceFacts, Facts, HealthFacts, Kind, NodeFacts, OrderFacts, PolicyFacts, Version,
+    seconds,
 };
 
 /// An hour, in seconds.
@@ -88,6 +89,7 @@ impl Bench {
             let health = HealthFacts { version, devices, ..HealthFacts::default() };
             facts.healths.insert(node(number), health);
         }
+        facts.apply(Change::End(Kind::Maintenance));
         // A fault of long ago is no storm.
         Self { facts, memory: Memory::default(), now: 1_000 * HOUR }
     }

@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::{ObjectReference, Pod, Toleration};
 use k8s_openapi::api::resource::v1::ResourceClaim;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use octavo_api::names::{DRIVER, REASON_NODE_IN_MAINTENANCE, TAINT_MAINTENANCE};
 
 use super::{Victim, has_ended};
@@ -77,7 +78,15 @@ fn has_extended_resource(pod: &Pod) -> bool {
         .flat_map(|spec| spec.containers.iter().chain(spec.init_containers.iter().flatten()));
     let mut limits =
         containers.filter_map(|container| container.resources.as_ref()?.limits.as_ref());
-    limits.any(|limits| limits.keys().any(|name| name.starts_with(NVIDIA)))
+    limits.any(|limits| {
+        limits.iter().any(|(name, count)| name.starts_with(NVIDIA) && !is_zero(count))
+    })
+}
+
+/// Whether a quantity is zero, with any unit.
+fn is_zero(quantity: &Quantity) -> bool {
+    let digits = quantity.0.trim_end_matches(|c: char| c.is_alphabetic());
+    digits.parse() == Ok(0.0)
 }
 
 /// Whether a claim has a GPU, or a part of one, other than for an administrator's look.

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
+use kube::core::ApiResource;
 use octavo_api::checkpoint::CheckpointRequest;
 use octavo_api::names::CHECKPOINT_CONTROLLER;
 use octavo_api::{Maintenance, NodeHealth};
@@ -22,11 +23,12 @@ use super::round::Finding;
 use super::writes::{api, body};
 use crate::health::checkpoints::{self, Progress};
 use crate::health::departures::Departures;
-use crate::health::facts::{HealthFacts, MaintenanceFacts, unix};
+use crate::health::facts::{HealthFacts, MaintenanceFacts, NodeFacts, unix};
 use crate::health::maintenance::Visit;
 use crate::health::plan::{Eviction, Urgency};
 use crate::health::pods::{self, Guest, Victim};
 use crate::shell::leader::LeaderError;
+use crate::store::SeenNode;
 
 /// Delays between looks at a node. Pods leave in their grace period, and a disruption budget may hold them.
 const FIRST_DELAY: Duration = Duration::from_secs(2);
@@ -299,12 +301,17 @@ impl Reader {
         }))
     }
 
-    /// Whether the work still drains the node, by its object. The watch may be late.
+    /// Whether the work still drains the node, by the objects of both. The watches may be late.
     async fn is_in_force(&self, visit: &Visit, now: Timestamp) -> kube::Result<bool> {
         let client = &self.evictor.client;
-        let object = api::<Maintenance>(client).get_opt(&visit.maintenance).await?;
-        let drains = |object| MaintenanceFacts::of(object).drains(&visit.node, unix(now));
-        Ok(object.as_ref().is_some_and(drains))
+        let work = api::<Maintenance>(client).get_opt(&visit.maintenance).await?;
+        let nodes: Api<SeenNode> = Api::all_with(client.clone(), &ApiResource::erase::<Node>(&()));
+        let node = nodes.get_opt(&visit.node).await?;
+        let drains = |(work, node)| {
+            let node = NodeFacts::of(&node);
+            MaintenanceFacts::of(&work).drains(&visit.node, &node, unix(now))
+        };
+        Ok(work.zip(node).is_some_and(drains))
     }
 }
 

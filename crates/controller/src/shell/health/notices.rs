@@ -51,8 +51,8 @@ impl Announcer {
             for notice in notices {
                 match self.announce(&notice).await {
                     Ok(true) => {
-                        let Notice { maintenance, generation, .. } = notice;
-                        let finding = Finding::Informed(maintenance, generation);
+                        let Notice { uid, generation, .. } = notice;
+                        let finding = Finding::Informed(uid, generation);
                         // The rounds may have ended.
                         let _ = self.findings.send(finding).await;
                     }

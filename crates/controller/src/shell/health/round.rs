@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::writes::{Write, send};
 use crate::health::departures::{Departures, departures};
-use crate::health::facts::{self, Change, Facts};
+use crate::health::facts::{self, Change, Facts, MaintenanceFacts};
 use crate::health::maintenance::{Notice, Works};
 use crate::health::plan::{Candidate, Eviction, Memory, Plan, TemplateProblem, plan};
 use crate::health::remediation::Remediations;
@@ -34,9 +34,8 @@ pub(super) struct Rounds {
     outputs: Outputs,
     pub(super) facts: Facts,
     memory: Memory,
-    /// The last nodes whose orders and taints were written when there were more than a round writes.
-    last_orders: String,
-    last_taint: String,
+    /// The last names whose statuses of policies and of work, taints and orders were written when there were more than a round writes.
+    last: [String; 4],
 }
 
 /// What a round wants of other tasks.
@@ -56,7 +55,7 @@ pub(super) enum Finding {
     Pods(String, usize),
     /// Devices of a node, of those asked about, that have a pod which can save its work.
     Hooked(String, BTreeSet<String>),
-    /// Owners of pods had their event of work on nodes, by the name and generation of its object.
+    /// Owners of pods had their event of work on nodes, by the UID and generation of its object.
     Informed(String, Option<i64>),
     /// What became of the objects of a policy's template.
     Template(String, Option<TemplateProblem>),
@@ -67,8 +66,7 @@ pub(super) enum Finding {
 impl Rounds {
     pub(super) fn new(client: Client, leader: Leader, outputs: Outputs) -> Self {
         let (facts, memory) = (Facts::default(), Memory::default());
-        let (last_orders, last_taint) = (String::new(), String::new());
-        Self { client, leader, outputs, facts, memory, last_orders, last_taint }
+        Self { client, leader, outputs, facts, memory, last: <[String; 4]>::default() }
     }
 
     /// Goes on until the watches end.
@@ -104,6 +102,7 @@ impl Rounds {
         if !self.leader.is_leading() {
             // What another leader does meanwhile is not known here.
             self.memory = Memory::default();
+            self.leader.metrics.health().clear();
             renew(&self.outputs.departures, BTreeMap::new());
             renew(&self.outputs.notices, Vec::new());
             renew(&self.outputs.remediations, Remediations::new());
@@ -114,18 +113,23 @@ impl Rounds {
         }
         let now = facts::unix(now);
         let began = Instant::now();
-        let Plan { mut orders, statuses, evictions, candidates, mut works, remediations } =
+        let Plan { mut orders, mut statuses, evictions, candidates, mut works, remediations } =
             plan(&self.facts, &mut self.memory, now);
         self.leader.metrics.health().planned(began.elapsed());
         // A breaker is written before what it stops, so that a leader that follows knows of it.
-        let statuses = statuses.into_iter().map(|status| Write::Status(Box::new(status)));
-        let of_works = std::mem::take(&mut works.statuses).into_iter();
-        let of_works = of_works.map(|status| Write::Work(Box::new(status)));
-        self.write(statuses.chain(of_works).collect()).await;
+        let mut of_works = std::mem::take(&mut works.statuses);
         let mut taints = std::mem::take(&mut works.taints);
-        turn(&mut taints, &mut self.last_taint, |(node, _)| (false, node));
-        turn(&mut orders, &mut self.last_orders, |orders| (orders.are_copies, &orders.node));
-        let is_more = [taints.len(), orders.len()].iter().any(|count| *count > WRITES_OF_A_ROUND);
+        let [last_status, last_work, last_taint, last_orders] = &mut self.last;
+        turn(&mut statuses, last_status, |status| (false, &status.name));
+        turn(&mut of_works, last_work, |status| (false, &status.name));
+        turn(&mut taints, last_taint, |(node, _)| (false, node));
+        turn(&mut orders, last_orders, |orders| (orders.are_copies, &orders.node));
+        let counts = [statuses.len(), of_works.len(), taints.len(), orders.len()];
+        let is_more = counts.iter().any(|count| *count > WRITES_OF_A_ROUND);
+        let statuses = statuses.into_iter().map(|status| Write::Status(Box::new(status)));
+        self.write(statuses.collect()).await;
+        let of_works = of_works.into_iter().map(|status| Write::Work(Box::new(status)));
+        self.write(of_works.collect()).await;
         let taints = taints.into_iter().map(|(node, is_wanted)| Write::Taint(node, is_wanted));
         self.write(taints.collect()).await;
         let is_done = self.write(orders.into_iter().map(Write::Orders).collect()).await;
@@ -141,7 +145,8 @@ impl Rounds {
     fn show(&self) {
         let policies = self.facts.policies.iter().map(|(name, policy)| (name, &policy.status));
         let nodes = self.facts.nodes.values().filter(|node| node.is_in_maintenance).count();
-        self.leader.metrics.health().show(policies, nodes);
+        let is_unreadable = !self.facts.have_maintenances();
+        self.leader.metrics.health().show(policies, nodes, is_unreadable);
     }
 
     /// Takes what another task found out, while this process leads.
@@ -154,8 +159,8 @@ impl Rounds {
             Finding::Hooked(node, devices) => {
                 learned.hooked.insert(node, devices);
             }
-            Finding::Informed(name, generation) => {
-                learned.informed.insert((name, generation));
+            Finding::Informed(uid, generation) => {
+                learned.informed.insert((uid, generation));
             }
             Finding::Template(policy, problem) => {
                 self.memory.templates.insert(policy, problem);
@@ -209,7 +214,9 @@ impl Rounds {
         for visit in &mut visits {
             // As with devices: a leader that follows counts a node that is drained.
             let work = self.facts.maintenances.get(&visit.maintenance);
-            visit.is_drained &= work.is_some_and(|work| work.drains(&visit.node, now));
+            let node = self.facts.nodes.get(&visit.node);
+            let drains = |(work, node): (&MaintenanceFacts, _)| work.drains(&visit.node, node, now);
+            visit.is_drained &= work.zip(node).is_some_and(drains);
         }
         let departures = departures(&self.facts, evictions, candidates, visits);
         renew(&self.outputs.departures, departures);
@@ -226,14 +233,14 @@ fn renew<T: PartialEq>(known: &watch::Sender<T>, wanted: T) {
 }
 
 /// Brings writes into the order of their turns, if there are more than a round does: those that follow the last one come first, so that
-/// writes which fail hold up no other. `key` gives the class of a write, of which the lower goes first, and its node.
+/// writes which fail hold up no other. `key` gives the class of a write, of which the lower goes first, and the name of its object.
 fn turn<T>(writes: &mut [T], last: &mut String, key: impl Fn(&T) -> (bool, &String)) {
     if writes.len() <= WRITES_OF_A_ROUND {
         return;
     }
-    writes.sort_by_key(|write| {
+    writes.sort_by_cached_key(|write| {
         let (class, node) = key(write);
-        (class, *node <= *last)
+        (class, *node <= *last, node.clone())
     });
     if let Some(write) = writes.get(WRITES_OF_A_ROUND - 1) {
         key(write).1.clone_into(last);
@@ -254,6 +261,8 @@ mod tests {
             // None succeeds, so all are wanted again, by name.
             let mut writes: Vec<(String, bool)> =
                 (0..600).map(|number| (format!("n{number:03}"), number == 599)).collect();
+            // They come policy by policy.
+            writes.sort_by_key(|(node, _)| node.ends_with('7'));
             turn(&mut writes, &mut last, |(node, is_copy)| (*is_copy, node));
             assert!(writes.last().unwrap().1, "copies come last");
             done.extend(writes.into_iter().take(WRITES_OF_A_ROUND).map(|(node, _)| node));

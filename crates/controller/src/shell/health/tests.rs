@@ -14,6 +14,7 @@ use octavo_testkit::{Request, ScriptedApi, failure};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
 
 use super::departures::Reader;
 use super::evict::Evictor;
@@ -149,6 +150,24 @@ async fn a_round_applies_orders_and_status_for_the_versions_that_were_read() {
     assert_eq!((&status["observedGeneration"], &status["nodes"]), (&json!(2), &json!(1)));
     assert_eq!((&status["devices"]["fenced"], &status["remedies"]), (&json!(1), &json!(1)));
     assert_eq!(evictions, []);
+}
+
+#[tokio::test]
+async fn a_kind_that_is_not_served_or_not_allowed_is_known_to_be_so() {
+    for code in [403, 404] {
+        let api = ScriptedApi::new(move |_: &Request| failure(code, "no"));
+        let stop = CancellationToken::new();
+        let mut changes = super::watches::watch(&api.client(), &stop);
+        let mut unserved = std::collections::BTreeSet::new();
+        while unserved.len() < 4 {
+            match changes.recv().await.unwrap() {
+                Change::Unserved(kind) => drop(unserved.insert(kind)),
+                Change::Begin(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        stop.cancel();
+    }
 }
 
 #[tokio::test]

@@ -44,13 +44,22 @@ fn start<K: Resource + Debug + Send + 'static>(
     sender: &mpsc::Sender<Change>,
     stop: &CancellationToken,
 ) {
-    let change = move |event: Event<K>| match event {
-        Event::Init => Change::Begin(kind),
-        Event::InitDone => Change::End(kind),
-        Event::Apply(object) | Event::InitApply(object) => {
-            Change::Put(object.name_any(), fact(&object))
-        }
-        Event::Delete(object) => Change::Gone(kind, object.name_any()),
+    let change = move |event: watcher::Result<Event<K>>| {
+        Some(match event {
+            Ok(Event::Init) => Change::Begin(kind),
+            Ok(Event::InitDone) => Change::End(kind),
+            Ok(Event::Apply(object) | Event::InitApply(object)) => {
+                Change::Put(object.name_any(), fact(&object))
+            }
+            Ok(Event::Delete(object)) => Change::Gone(kind, object.name_any()),
+            // It is listed again before anything else comes, so this ends.
+            Err(watcher::Error::InitialListFailed(kube::Error::Api(status)))
+                if matches!(status.code, 403 | 404) =>
+            {
+                Change::Unserved(kind)
+            }
+            Err(_) => return None,
+        })
     };
     forward(kind, events, change, sender.clone(), stop);
 }

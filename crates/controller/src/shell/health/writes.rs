@@ -75,7 +75,10 @@ async fn taint(
     let api = api::<Node>(client);
     let Some(object) = api.get_opt(&node).await? else { return Ok(None) };
     let found = object.data["spec"]["taints"].clone();
-    let has_it = |taint: &Value| taint["key"] == TAINT_MAINTENANCE;
+    let has_it = |taint: &Value| {
+        let text = |name: &str| taint[name].as_str().unwrap_or_default();
+        facts::is_of_maintenance(text("key"), text("effect"))
+    };
     let taints = found.as_array().cloned().unwrap_or_default();
     let mut wanted: Vec<Value> = taints.into_iter().filter(|taint| !has_it(taint)).collect();
     if is_wanted {

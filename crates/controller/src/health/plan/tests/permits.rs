@@ -347,3 +347,15 @@ fn a_node_that_does_not_come_back_climbs_the_ladder_once() {
     bench.facts.nodes.get_mut(&node(0)).unwrap().not_ready_since = None;
     assert_eq!(permit(&mut bench).remedy, Remedy::Reboot, "its agent says what it needs");
 }
+
+#[test]
+fn work_on_nodes_that_cannot_be_read_stops_no_remedy_and_no_taint_changes() {
+    let mut bench = Bench::new(4, 1);
+    bench.report(0, 0, fenced(Remedy::ResetFunction), HOUR);
+    bench.facts.nodes.get_mut(&node(1)).unwrap().is_in_maintenance = true;
+    bench.facts.apply(Change::Unserved(Kind::Maintenance));
+    assert_eq!(bench.round().works, Works::default());
+    assert_eq!(bench.permits().len(), 1);
+    bench.facts.apply(Change::End(Kind::Maintenance));
+    assert_eq!(bench.round().works.taints, [(node(1), false)]);
+}

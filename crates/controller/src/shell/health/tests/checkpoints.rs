@@ -72,6 +72,9 @@ impl Cluster {
                 let draining = json!([{"name": "n", "since": "1970-01-12T13:40:00Z"}]);
                 return (200, works::maintenance(&draining));
             }
+            if path.ends_with("/nodes/n") {
+                return (200, json!({"metadata": {"name": "n"}, "spec": {}}));
+            }
             if path.contains("/events") {
                 return (201, serde_json::from_slice(request.body()).unwrap());
             }

@@ -42,7 +42,8 @@ async fn taint(found: Value, is_wanted: bool, answer: u16) -> (Vec<Value>, bool)
 
 #[tokio::test]
 async fn the_taint_comes_and_goes_and_those_of_others_stay() {
-    let others = json!([{"key": "team", "value": "a", "effect": "NoSchedule"}]);
+    // One of a person with the same key, and another effect.
+    let others = json!([{"key": TAINT_MAINTENANCE, "effect": "NoExecute"}]);
     let (patches, is_done) = taint(others.clone(), true, 200).await;
     let with = json!([others[0], {"key": TAINT_MAINTENANCE, "effect": "NoSchedule"}]);
     let test = |value: &Value| json!({"op": "test", "path": "/spec/taints", "value": value});
@@ -61,6 +62,9 @@ async fn visit(is_drained: bool, draining: Value, leads: bool) -> (Vec<String>, 
         let path = request.uri().path();
         if path.ends_with("/nodehealths/n") {
             return failure(404, "no agent");
+        }
+        if path.ends_with("/nodes/n") {
+            return (200, node(&json!([])));
         }
         if path.ends_with("/maintenances/m") {
             return (200, maintenance(&draining));
@@ -154,6 +158,7 @@ async fn an_owner_of_several_pods_has_one_event() {
     let (notices, wanted) = watch::channel(Vec::new());
     let notice = Notice {
         maintenance: "m".to_owned(),
+        uid: "u".to_owned(),
         generation: Some(3),
         nodes: BTreeSet::from(["n".to_owned(), "o".to_owned()]),
         note: "is planned".to_owned(),
@@ -161,7 +166,7 @@ async fn an_owner_of_several_pods_has_one_event() {
     notices.send(vec![notice]).unwrap();
     drop(notices);
     announcer.run(wanted).await;
-    assert_eq!(found.recv().await, Some(Finding::Informed("m".to_owned(), Some(3))));
+    assert_eq!(found.recv().await, Some(Finding::Informed("u".to_owned(), Some(3))));
     let requests = api.requests();
     let events = requests.iter().filter(|request| request.method() == "POST");
     let events = events.map(|request| {
