@@ -198,9 +198,23 @@ unavailable pods wants them instead of the default surge, so the surge is set to
 {{- define "octavo.scheduler.config" -}}
 schedulerName: {{ .Values.scheduler.name | quote }}
 {{ include "octavo.leaderElection" (dict "root" . "component" "scheduler") }}
+{{- if and (include "octavo.repairAfterSeconds" .) (not (hasKey .Values.scheduler.config "repairBy")) }}
+repairBy: Controller
+{{- end }}
 {{- with .Values.scheduler.config }}
 {{ toYaml . }}
 {{- end }}
+{{- end }}
+
+{{/*
+Seconds after which the controller deletes members of gangs on lost nodes; empty: it does not. It does so with the budget of
+HealthPolicies, unless the scheduler's config says otherwise.
+*/}}
+{{- define "octavo.repairAfterSeconds" -}}
+{{- $config := .Values.scheduler.config }}
+{{- $after := ternary (int (get $config "repairAfterSeconds")) 60 (hasKey $config "repairAfterSeconds") }}
+{{- $by := get $config "repairBy" | default "Controller" }}
+{{- if and .Values.scheduler.enabled .Values.health.enabled (eq $by "Controller") (gt $after 0) }}{{ $after }}{{ end }}
 {{- end }}
 
 {{/* Whether the controller has something to do; empty: it has not. */}}
@@ -252,7 +266,11 @@ translation:
 {{- end }}
 {{- end }}
 {{- if .Values.health.enabled }}
-health: {enabled: true}
+health:
+  enabled: true
+  {{- with include "octavo.repairAfterSeconds" . }}
+  repair: {afterSeconds: {{ . }}, schedulerName: {{ $.Values.scheduler.name | quote }}}
+  {{- end }}
 {{- end }}
 {{ include "octavo.leaderElection" (dict "root" . "component" "controller") }}
 {{- end }}

@@ -316,6 +316,8 @@ pub const CHECKPOINT_DEADLINE: &str = "checkpoint.octavo.dev/deadline-seconds";
 
 /// Field manager of the controller's requests for checkpoints in a `NodeHealth`'s spec.
 pub const CHECKPOINT_CONTROLLER: &str = "octavo.dev/checkpoint-controller";
+/// Reason of the condition `DisruptionTarget` and of an event of a member of a gang that is deleted, since its node is lost.
+pub const REASON_NODE_LOST: &str = "NodeLost";
 /// Reason of an event of a pod that leaves without a checkpoint, since its annotations for one cannot be used.
 pub const REASON_CHECKPOINT_INVALID: &str = "CheckpointInvalid";
 

@@ -67,11 +67,23 @@ pub struct Config {
 }
 
 /// The health of GPUs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct HealthConfig {
     /// Whether `HealthPolicies` are served.
     pub enabled: bool,
+    /// How gangs with members on lost nodes are repaired. Without it another program does so, such as the scheduler.
+    pub repair: Option<RepairConfig>,
+}
+
+/// How gangs with members on lost nodes are repaired.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RepairConfig {
+    /// Seconds after which the members are deleted, to be made again; at least 1.
+    pub after_seconds: u64,
+    /// `spec.schedulerName` of the members.
+    pub scheduler_name: String,
 }
 
 /// The daemons' pods.
@@ -252,6 +264,10 @@ impl Config {
         if !self.compute_domains && !self.translation.enabled && !self.health.enabled {
             return Err("`computeDomains`, `translation.enabled` and `health.enabled` are all \
                  false: there is nothing to do");
+        }
+        if self.health.repair.as_ref().is_some_and(|repair| repair.after_seconds == 0) {
+            return Err("`health.repair.afterSeconds` is 0, but it must be at least 1: leave \
+                 `health.repair` out if lost nodes are to be left alone");
         }
         self.translation.check()?;
         if !self.compute_domains {

@@ -15,6 +15,7 @@ pub mod checkpoints;
 mod condition;
 pub mod departures;
 pub mod facts;
+pub mod lost_nodes;
 pub mod maintenance;
 pub mod plan;
 pub mod pods;

@@ -55,6 +55,8 @@ pub struct Config {
     pub defragmentation: Defragmentation,
     /// Seconds after which members of gangs on a lost node are deleted, to be recreated; 0: never.
     pub repair_after_seconds: u64,
+    /// Who deletes them.
+    pub repair_by: RepairBy,
     /// Most concurrent writes of pods and claims.
     pub writes_in_flight: u32,
     /// Which bound pods get an event `Scheduled`.
@@ -65,6 +67,16 @@ pub struct Config {
     pub records: usize,
     /// Decisions on single pods that are kept likewise.
     pub pod_records: usize,
+}
+
+/// Who deletes members of gangs on lost nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RepairBy {
+    /// The scheduler.
+    #[default]
+    Scheduler,
+    /// Octavo's controller, within the budget of evictions of `HealthPolicies`. Its config has the seconds, too.
+    Controller,
 }
 
 /// Which of several schedulers is active.
@@ -130,6 +142,7 @@ impl Default for Config {
             preemption: core.preemption,
             defragmentation: Defragmentation::default(),
             repair_after_seconds: core.repair_after_seconds,
+            repair_by: RepairBy::default(),
             writes_in_flight: BinderOptions::default().max_in_flight,
             scheduled_events: ScheduledEvents::default(),
             explanations: core.explanations,
@@ -195,6 +208,10 @@ impl Config {
 
     /// The part that the core needs.
     pub(crate) fn core(&self) -> SchedulerConfig {
+        let repair_after_seconds = match self.repair_by {
+            RepairBy::Scheduler => self.repair_after_seconds,
+            RepairBy::Controller => 0,
+        };
         let moves = if self.defragmentation.enabled { self.defragmentation.moves } else { 0 };
         SchedulerConfig {
             scheduler_name: self.scheduler_name.clone(),
@@ -202,7 +219,7 @@ impl Config {
             preemption: self.preemption,
             defragmentation_moves: moves,
             hold_seconds: self.defragmentation.hold_seconds,
-            repair_after_seconds: self.repair_after_seconds,
+            repair_after_seconds,
             explanations: self.explanations,
             records: self.records,
             pod_records: self.pod_records,

@@ -269,6 +269,7 @@ leaderElection:
   enabled: true
   namespace: \"octavo-system\"
   name: \"octavo-scheduler\"
+repairBy: Controller
 ";
 
 /// The policy that keeps claims to the largest share of their class.

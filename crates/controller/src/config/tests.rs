@@ -34,12 +34,15 @@ daemon:
   serviceAccountName: sa
   command: [imex]
   priorityClassName: high
+health: {enabled: true, repair: {afterSeconds: 90, schedulerName: gpus}}
 leaderElection: {enabled: false, namespace: n, name: l, leaseSeconds: 3, renewDeadlineSeconds: 2, retrySeconds: 1}
 ";
     let config = read(text).unwrap();
     assert_eq!(config.daemon.image_pull_secrets[0].name, "pull");
     assert_eq!(config.daemon.resources.requests["cpu"], "1");
     assert!(!config.leader_election.enabled);
+    let repair = config.health.repair.as_ref().unwrap();
+    assert_eq!((repair.after_seconds, &*repair.scheduler_name), (90, "gpus"));
     assert_eq!(config.services(), ImexServices::PerClique);
     let error = read("daemon: {image: a, imagee: b}").unwrap_err().to_string();
     assert!(error.contains("imagee"), "{error}");

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use octavo_api::checkpoint::CheckpointOutcome;
 
 use super::facts::{Facts, HealthFacts};
+use super::lost_nodes::LostNode;
 use super::maintenance::Visit;
 use super::plan::{Candidate, Eviction};
 
@@ -17,8 +18,17 @@ pub struct Departures {
     pub candidates: BTreeSet<String>,
     /// Work on the node.
     pub visit: Option<Visit>,
+    /// How the node is lost.
+    pub lost: Option<LostNode>,
     /// UIDs of pods that were asked to save their work, and whether their agent has answered.
     pub asked: BTreeMap<String, bool>,
+}
+
+impl Departures {
+    /// Whether claims of the pods matter, or the pods alone.
+    pub fn reads_claims(&self) -> bool {
+        !self.evictions.is_empty() || !self.candidates.is_empty() || self.visit.is_some()
+    }
 }
 
 /// The nodes whose pods are to be read. One with requests is read until these are gone.
@@ -27,6 +37,7 @@ pub fn departures(
     evictions: Vec<Eviction>,
     candidates: Vec<Candidate>,
     visits: Vec<Visit>,
+    lost: BTreeMap<String, LostNode>,
 ) -> BTreeMap<String, Departures> {
     let mut nodes: BTreeMap<String, Departures> = BTreeMap::new();
     for eviction in evictions {
@@ -38,6 +49,9 @@ pub fn departures(
     for visit in visits {
         let node = visit.node.clone();
         nodes.entry(node).or_default().visit = Some(visit);
+    }
+    for (name, lost) in lost {
+        nodes.entry(name).or_default().lost = Some(lost);
     }
     for (name, health) in facts.healths.iter().filter(|(_, health)| !health.requests.is_empty()) {
         nodes.entry(name.clone()).or_default().asked = asked(health);

@@ -12,7 +12,7 @@ use kube::core::DynamicObject;
 pub use maintenance::{MaintenanceFacts, is_meant, maintenance};
 use octavo_api::checkpoint::{CheckpointReport, CheckpointRequest};
 use octavo_api::health_policy::{HealthPolicySpec, HealthPolicyStatus, TemplateSpec};
-use octavo_api::names::{LABEL_GPU_PRESENT, TAINT_MAINTENANCE};
+use octavo_api::names::{LABEL_CLIQUE, LABEL_GPU_PRESENT, TAINT_MAINTENANCE};
 use octavo_api::node_health::{DeviceHealth, DeviceOrders, Permit};
 use octavo_health::decide::Device as Record;
 use octavo_health::policy::Policy;
@@ -26,8 +26,14 @@ use crate::store::{SeenNode, is_older};
 /// Label of nodes with their rack, as in the scheduler's topology.
 const LABEL_RACK: &str = "topology.octavo.dev/rack";
 /// Taints of nodes whose kubelet does not report, or that report that they are not ready.
-const TAINTS_NOT_READY: [&str; 2] =
+pub const TAINTS_NOT_READY: [&str; 2] =
     ["node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"];
+/// Taint with which an administrator says that a node is shut down.
+const TAINT_OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+/// Labels of nodes with their topology domains, widest first, as the scheduler has them by default. Values of a level are those of one
+/// domain of the level before.
+const TOPOLOGY: [&str; 3] =
+    ["topology.kubernetes.io/zone", "topology.octavo.dev/block", LABEL_RACK];
 
 /// Kinds that are watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -112,6 +118,19 @@ pub struct NodeFacts {
     pub is_in_maintenance: bool,
     /// Whether a label says that it has GPUs.
     pub is_labelled_with_gpus: bool,
+    /// Whether its pods are taken for lost.
+    pub loss: Option<Loss>,
+    /// Topology domains in which it is, the whole cluster among them. Two domains of one hash are taken for equal.
+    pub domains: Vec<u64>,
+}
+
+/// Why the pods of a node are taken for lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// It does not report, or reports that it is not ready.
+    Lost,
+    /// An administrator says that it is shut down.
+    OutOfService,
 }
 
 /// Labels as hashes of name and value, since a node has dozens, and policies name a few. Two labels of one hash are taken for equal;
@@ -338,6 +357,8 @@ impl NodeFacts {
         let label = |name: &str| labels.and_then(|labels| labels.get(name));
         let taints = &object.spec.taints;
         let not_ready = taints.iter().filter(|taint| TAINTS_NOT_READY.contains(&&*taint.key));
+        let is_out = taints.iter().any(|taint| taint.key == TAINT_OUT_OF_SERVICE);
+        let is_lost = not_ready.clone().any(|taint| taint.effect == "NoExecute");
         let since = not_ready.map(|taint| taint.time_added.as_ref().map_or(0, |at| unix(at.0)));
         Self {
             labels: Labels::of(labels.into_iter().flatten()),
@@ -345,8 +366,23 @@ impl NodeFacts {
             not_ready_since: since.max(),
             is_in_maintenance: taints.iter().any(|it| is_of_maintenance(&it.key, &it.effect)),
             is_labelled_with_gpus: label(LABEL_GPU_PRESENT).is_some_and(|value| value == "true"),
+            loss: if is_out { Some(Loss::OutOfService) } else { is_lost.then_some(Loss::Lost) },
+            domains: domains(|name| label(name).map(String::as_str)),
         }
     }
+}
+
+/// The topology domains of a node, by its labels.
+fn domains<'a>(label: impl Fn(&str) -> Option<&'a str>) -> Vec<u64> {
+    let mut path = String::new();
+    let mut domains = vec![label_hash("", "")];
+    for (name, value) in TOPOLOGY.iter().filter_map(|name| Some((name, label(name)?))) {
+        path = format!("{path}/{value}");
+        domains.push(label_hash(name, &path));
+    }
+    // An NVLink clique is the same wherever its nodes are.
+    domains.extend(label(LABEL_CLIQUE).map(|clique| label_hash(LABEL_CLIQUE, clique)));
+    domains
 }
 
 /// The health of a node.

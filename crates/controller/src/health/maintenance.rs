@@ -101,7 +101,7 @@ pub fn draining(facts: &Facts, now: u64) -> BTreeMap<&str, u64> {
 /// Plans at a time, in seconds since 1970. `rooms` are those of policies.
 pub fn plan<'a>(
     facts: &'a Facts,
-    mut rooms: BTreeMap<&'a str, Room>,
+    rooms: &mut BTreeMap<&'a str, Room>,
     learned: &mut Learned,
     now: u64,
 ) -> Works {
@@ -135,17 +135,7 @@ pub fn plan<'a>(
         (is_wanted != node.is_in_maintenance).then(|| (name.clone(), is_wanted))
     });
     works.taints.extend(differs);
-    let without = facts.nodes.iter().filter(|(name, node)| {
-        let has_gpus = node.is_labelled_with_gpus || facts.healths.contains_key(*name);
-        has_gpus && facts.policies_of(node).next().is_none()
-    });
-    let default = Room {
-        most: Budget::default().evictions(without.count()),
-        stuck: Rules::default().stuck,
-        ..Room::default()
-    };
-    rooms.insert(NO_POLICY, default);
-    drain(facts, &mut of_all, &mut rooms, learned, now);
+    drain(facts, &mut of_all, rooms, learned, now);
     works.visits = visits(&of_all, now);
     learned.pods.retain(|node, _| tainted.contains(node.as_str()));
     let exists = |uid: &str| facts.maintenances.values().any(|work| work.version.uid == uid);
@@ -187,7 +177,6 @@ fn drain<'a>(
     learned: &Learned,
     now: u64,
 ) {
-    let policy = |node: &'a NodeFacts| facts.policies_of(node).next().map(|(name, _)| name);
     let left = |node: &str| learned.pods.get(node).copied();
     let mut taken = BTreeSet::new();
     for work in of_all.values_mut() {
@@ -197,7 +186,7 @@ fn drain<'a>(
             let Some((name, &it)) = found.filter(|_| left(&node.name) != Some(0)) else { continue };
             work.draining.push(node.clone());
             taken.insert(*name);
-            let room = room(rooms, policy(it));
+            let room = room_of(rooms, facts, it);
             if now.saturating_sub(since(node, now)) < room.stuck {
                 room.busy.insert(node.name.clone());
             }
@@ -216,24 +205,46 @@ fn drain<'a>(
         // A successor of a pod must not come back, so the taint is first.
         let nodes = work.nodes.iter().filter(|(_, node)| node.is_in_maintenance);
         for (node, &it) in nodes.filter(|(node, _)| left(node).is_some_and(|pods| pods > 0)) {
-            let room = room(rooms, policy(it));
-            let count = u64::try_from(room.busy.len()).unwrap_or(u64::MAX);
-            let is_within = room.busy.contains(*node) || count < room.most;
-            if room.is_stopped || !is_within || work.draining.len() >= MAX_DRAINING {
-                continue;
-            }
-            if taken.insert(*node) {
-                room.busy.insert((*node).to_owned());
+            let is_free = work.draining.len() < MAX_DRAINING && !taken.contains(*node);
+            if is_free && room_of(rooms, facts, it).take(node) {
+                taken.insert(*node);
                 work.draining.push(DrainingNode { name: (*node).to_owned(), since: date(now) });
             }
         }
     }
 }
 
-/// The room of a policy. One that is not valid has that of nodes without.
-fn room<'r, 'a>(rooms: &'r mut BTreeMap<&'a str, Room>, policy: Option<&'a str>) -> &'r mut Room {
+/// The room of the policy of a node. One that is not valid has that of nodes without.
+pub fn room_of<'r, 'a>(
+    rooms: &'r mut BTreeMap<&'a str, Room>,
+    facts: &'a Facts,
+    node: &'a NodeFacts,
+) -> &'r mut Room {
+    let policy = facts.policies_of(node).next().map(|(name, _)| name);
     let name = policy.filter(|name| rooms.contains_key(name)).unwrap_or(NO_POLICY);
-    rooms.entry(name).or_default()
+    rooms.entry(name).or_insert_with(|| Room::without_policy(facts))
+}
+
+impl Room {
+    /// That of nodes without a policy: the default budget of those that have GPUs.
+    fn without_policy(facts: &Facts) -> Self {
+        let without = facts.nodes.iter().filter(|(name, node)| {
+            let has_gpus = node.is_labelled_with_gpus || facts.healths.contains_key(*name);
+            has_gpus && facts.policies_of(node).next().is_none()
+        });
+        let most = Budget::default().evictions(without.count());
+        Self { most, stuck: Rules::default().stuck, ..Self::default() }
+    }
+
+    /// Takes a node as one that loses pods now, if there is room.
+    pub fn take(&mut self, node: &str) -> bool {
+        let count = u64::try_from(self.busy.len()).unwrap_or(u64::MAX);
+        let has_room = !self.is_stopped && (self.busy.contains(node) || count < self.most);
+        if has_room {
+            self.busy.insert(node.to_owned());
+        }
+        has_room
+    }
 }
 
 /// The nodes whose pods are to leave. Of several works on a node the one counts for which it is drained.

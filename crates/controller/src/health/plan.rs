@@ -2,7 +2,7 @@
 
 mod domain;
 mod drains;
-mod lost;
+mod ladder;
 mod orders;
 mod status;
 #[cfg(test)]
@@ -16,8 +16,10 @@ use octavo_api::node_health::DeviceOrders;
 
 use self::domain::{Decided, Members};
 use super::facts::{Facts, PolicyFacts, Version, seconds};
+use super::lost_nodes::{LostNode, LostNodes};
 use super::maintenance::{self, Learned, Room, Works};
 use super::remediation::{Remediations, remediations};
+use crate::config::RepairConfig;
 
 /// What is to be done now.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,6 +32,8 @@ pub struct Plan {
     pub evictions: Vec<Eviction>,
     /// Devices that pods with a hook may leave once they have saved their work. Whether they have such pods is to be found out.
     pub candidates: Vec<Candidate>,
+    /// Lost nodes whose pods are to be read, by name.
+    pub lost: BTreeMap<String, LostNode>,
     /// Work on nodes.
     pub works: Works,
     /// Objects of other programs that should exist.
@@ -104,6 +108,8 @@ pub struct Memory {
     breakers: BTreeMap<String, Breaker>,
     /// What was found out by reading pods.
     pub learned: Learned,
+    /// Lost nodes.
+    pub lost: LostNodes,
     /// What became of the objects of templates, by policy.
     pub templates: BTreeMap<String, Option<TemplateProblem>>,
     /// Templates that are not in use any more, and of which no object is left, by policy.
@@ -124,8 +130,8 @@ struct Breaker {
     until: u64,
 }
 
-/// Plans at a time, in seconds since 1970.
-pub fn plan(facts: &Facts, memory: &mut Memory, now: u64) -> Plan {
+/// Plans at a time, in seconds since 1970. `repair` is `None` if another program deletes members of gangs on lost nodes.
+pub fn plan(facts: &Facts, memory: &mut Memory, repair: Option<&RepairConfig>, now: u64) -> Plan {
     let mut plan = Plan::default();
     let mut domains: BTreeMap<&str, Members<'_>> = BTreeMap::new();
     let mut overlaps: BTreeMap<&str, (&str, usize)> = BTreeMap::new();
@@ -150,7 +156,8 @@ pub fn plan(facts: &Facts, memory: &mut Memory, now: u64) -> Plan {
     memory.breakers.retain(|name, _| facts.policies.contains_key(name));
     memory.templates.retain(|name, _| facts.policies.contains_key(name));
     memory.cleared.retain(|name, _| facts.policies.contains_key(name));
-    let draining = maintenance::draining(facts, now);
+    let mut draining = maintenance::draining(facts, now);
+    draining.extend(memory.lost.leaving());
     let mut rooms: BTreeMap<&str, Room> = BTreeMap::new();
     for (name, policy) in &facts.policies {
         let members = domains.remove(name.as_str()).unwrap_or_default();
@@ -186,9 +193,12 @@ pub fn plan(facts: &Facts, memory: &mut Memory, now: u64) -> Plan {
     let learned = &mut memory.learned;
     learned.hooked.retain(|node, _| plan.candidates.iter().any(|it| it.node == *node));
     plan.remediations = remediations(facts, now);
+    if let Some(repair) = repair {
+        plan.lost = memory.lost.plan(facts, repair, &mut rooms, now);
+    }
     // What cannot be read may be in progress: no node changes for it.
     if facts.have_maintenances() {
-        plan.works = maintenance::plan(facts, rooms, learned, now);
+        plan.works = maintenance::plan(facts, &mut rooms, learned, now);
     }
     plan.orders.sort_by_key(|orders| orders.are_copies);
     plan

@@ -4,6 +4,7 @@
 //! extended resource. Here both are evicted, within the budget of the policy. A pod of a device plugin is not: no object says which
 //! GPU it has.
 
+mod lost;
 #[cfg(test)]
 mod tests;
 mod work;
@@ -11,12 +12,13 @@ mod work;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Toleration};
 use k8s_openapi::api::resource::v1::{
     DeviceRequestAllocationResult, DeviceToleration, ResourceClaim,
 };
 use octavo_api::names::{DRIVER, REASON_GPU_OUT_OF_SERVICE};
 
+pub use self::lost::{Member, member};
 pub use self::work::{Guest, guest, owner};
 use super::checkpoints::Progress;
 use super::plan::{Eviction, Urgency};
@@ -42,6 +44,19 @@ pub struct Victim {
 }
 
 impl Victim {
+    /// A pod that leaves for a reason.
+    fn new(pod: &Pod, urgency: Urgency, reason: &'static str, note: String) -> Self {
+        let metadata = &pod.metadata;
+        Self {
+            namespace: metadata.namespace.clone().unwrap_or_default(),
+            name: metadata.name.clone().unwrap_or_default(),
+            uid: metadata.uid.clone().unwrap_or_default(),
+            urgency,
+            reason,
+            note,
+        }
+    }
+
     /// The pod, if it leaves now that its work is saved, or is not. The words for people say which.
     pub fn after(mut self, progress: &Progress) -> Option<Self> {
         let needs_checkpoint = self.urgency == Urgency::AtCheckpoint;
@@ -89,8 +104,7 @@ pub fn victim(
     evictions: &[Eviction],
     now: u64,
 ) -> Option<Victim> {
-    let metadata = &pod.metadata;
-    if metadata.deletion_timestamp.is_some() {
+    if pod.metadata.deletion_timestamp.is_some() {
         return None;
     }
     let reasons = results(claims).filter_map(|result| {
@@ -102,17 +116,9 @@ pub fn victim(
     });
     // Of several with one urgency the first.
     let first = reasons.rev().max_by_key(|eviction| eviction.urgency)?;
-    Some(Victim {
-        namespace: metadata.namespace.clone().unwrap_or_default(),
-        name: metadata.name.clone().unwrap_or_default(),
-        uid: metadata.uid.clone().unwrap_or_default(),
-        urgency: first.urgency,
-        reason: REASON_GPU_OUT_OF_SERVICE,
-        note: format!(
-            "{} of node {} is out of service: {}",
-            first.device, first.node, first.reason
-        ),
-    })
+    let Eviction { node, device, reason, .. } = first;
+    let note = format!("{device} of node {node} is out of service: {reason}");
+    Some(Victim::new(pod, first.urgency, REASON_GPU_OUT_OF_SERVICE, note))
 }
 
 /// What is allocated to claims.
@@ -159,4 +165,19 @@ fn tolerates(toleration: &DeviceToleration, eviction: &Eviction) -> bool {
         operator => operator == Some("Exists"),
     };
     is_any_or(&toleration.key, key) && is_any_or(&toleration.effect, NO_EXECUTE) && has_value
+}
+
+/// Whether a toleration of a pod is one of a taint of nodes without a value. As Kubernetes compares: no effect and no key mean any.
+fn tolerates_taint(toleration: &Toleration, key: &str, effect: &str) -> bool {
+    let is_empty_or = |found: &Option<String>, wanted: &str| {
+        found.as_deref().is_none_or(|found| found.is_empty() || found == wanted)
+    };
+    let exists = toleration.operator.as_deref() == Some("Exists");
+    let has_key = match toleration.key.as_deref() {
+        None | Some("") => exists,
+        Some(found) => found == key,
+    };
+    has_key
+        && is_empty_or(&toleration.effect, effect)
+        && (exists || is_empty_or(&toleration.value, ""))
 }

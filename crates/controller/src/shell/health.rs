@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::leader::Leader;
 use super::spawn;
+use crate::config::HealthConfig;
 use crate::health::remediation::Remediations;
 use departures::Reader;
 use evict::Evictor;
@@ -39,6 +40,7 @@ pub(super) fn start(
     writing: &Client,
     identity: &str,
     leader: Leader,
+    config: &HealthConfig,
     stop: &CancellationToken,
 ) {
     let changes = watches::watch(reading, stop);
@@ -47,7 +49,7 @@ pub(super) fn start(
     let (findings, found) = mpsc::channel(FINDINGS);
     let (remediations, wanted_remediations) = watch::channel(Remediations::new());
     let outputs = Outputs { departures, notices, remediations };
-    let rounds = Rounds::new(writing.clone(), leader.clone(), outputs);
+    let rounds = Rounds::new(writing.clone(), leader.clone(), outputs, config.repair.clone());
     spawn(stop, rounds.run(changes, found));
     let events = Events::new(writing.clone(), CONTROLLER, identity);
     let evictor = Evictor::new(writing.clone(), events.clone(), leader.clone());

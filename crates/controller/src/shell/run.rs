@@ -81,7 +81,7 @@ pub async fn run(args: ControllerArgs) -> anyhow::Result<()> {
     };
     if config.health.enabled {
         let leader = Leader { leadership: leadership.clone(), metrics: metrics.clone() };
-        health::start(&reading, &writing, &identity, leader, &stop);
+        health::start(&reading, &writing, &identity, leader, &config.health, &stop);
     }
     let watches = Arc::clone(&is_synced);
     let synced: Box<dyn FnOnce() + Send> = Box::new(move || {

@@ -39,7 +39,9 @@ daemon:
   logLevel: \"info\"
   serviceAccountName: \"octavo-imex-daemon\"
   priorityClassName: \"system-node-critical\"
-health: {enabled: true}
+health:
+  enabled: true
+  repair: {afterSeconds: 60, schedulerName: \"octavo\"}
 leaderElection:
   enabled: true
   namespace: \"octavo-system\"
@@ -74,7 +76,9 @@ translation:
   models: [{\"memory\":\"23034Mi\",\"productName\":\"NVIDIA L4\"}]
   collectAfterSeconds: 600
   drainSeconds: 3
-health: {enabled: true}
+health:
+  enabled: true
+  repair: {afterSeconds: 60, schedulerName: \"gpus\"}
 leaderElection:
   enabled: true
   namespace: \"octavo-system\"

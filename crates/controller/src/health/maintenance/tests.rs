@@ -55,7 +55,7 @@ impl Bench {
 
     /// Plans, and carries the plan out but for evictions.
     fn round(&mut self) -> Works {
-        let works = plan(&self.facts, self.rooms.clone(), &mut self.learned, self.now);
+        let works = plan(&self.facts, &mut self.rooms.clone(), &mut self.learned, self.now);
         for (name, is_wanted) in &works.taints {
             self.facts.nodes.get_mut(name).unwrap().is_in_maintenance = *is_wanted;
         }
@@ -175,7 +175,7 @@ fn a_node_without_its_taint_yet_loses_no_pod() {
     bench.add("m", &json!({"nodeNames": ["n0"]}));
     bench.now = START;
     bench.learned.pods.insert(name(0), 1);
-    let works = plan(&bench.facts, BTreeMap::new(), &mut bench.learned, bench.now);
+    let works = plan(&bench.facts, &mut BTreeMap::new(), &mut bench.learned, bench.now);
     assert_eq!(works.taints, [(name(0), true)]);
     assert_eq!(works.statuses[0].status.draining, []);
 }
@@ -232,7 +232,7 @@ fn nodes_are_drained_only_once_all_have_the_taint() {
     bench.round();
     bench.learned.pods = BTreeMap::from([(name(0), 0), (name(1), 0)]);
     bench.facts.nodes.get_mut("n1").unwrap().is_in_maintenance = false;
-    let works = plan(&bench.facts, bench.rooms.clone(), &mut bench.learned, bench.now);
+    let works = plan(&bench.facts, &mut bench.rooms.clone(), &mut bench.learned, bench.now);
     let drained =
         works.statuses[0].status.conditions.iter().find(|it| it.type_ == CONDITION_DRAINED);
     let drained = drained.unwrap();

@@ -14,7 +14,7 @@ use octavo_health::unit::{DeviceId, Place, Topology, Unit};
 
 use super::Breaker;
 use super::drains::may_drain;
-use super::lost::climb;
+use super::ladder::climb;
 use crate::health::facts::{DeviceFacts, HealthFacts, NodeFacts, OrderFacts, seconds};
 use crate::health::maintenance::Room;
 

@@ -130,7 +130,7 @@ impl Bench {
 
     /// Plans, and carries the plan out.
     fn round(&mut self) -> Plan {
-        let plan = plan(&self.facts, &mut self.memory, self.now);
+        let plan = plan(&self.facts, &mut self.memory, None, self.now);
         for orders in &plan.orders {
             let known = self.facts.healths.get_mut(&orders.node).unwrap();
             assert_eq!(known.version, orders.version);

@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::health::lost_nodes::LostNode;
 
 const SINCE: u64 = 1_000;
 
@@ -179,4 +180,45 @@ fn zero_gpus_are_no_gpu() {
         ["0", "0.0", "0k", "1", "10", "1k"].map(is_guest),
         [false, false, false, true, true, true]
     );
+}
+
+#[test]
+fn members_of_gangs_leave_a_lost_node_after_the_longer_of_setting_and_tolerations() {
+    let lost =
+        LostNode { since: SINCE, after: 60, scheduler: "octavo".to_owned(), is_evicted: false };
+    let pod = |labels: Value, more: Value| -> Pod {
+        let mut spec = json!({"containers": [], "schedulerName": "octavo"});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let pod = json!({"metadata": {"name": "p", "namespace": "team", "uid": "u", "labels": labels}, "spec": spec});
+        serde_json::from_value(pod).unwrap()
+    };
+    let gang = || json!({"octavo.dev/pod-group": "g"});
+    let tolerates = |seconds: Value| {
+        json!({"tolerations": [{"key": "node.kubernetes.io/unreachable", "operator": "Exists",
+            "effect": "NoExecute", "tolerationSeconds": seconds}]})
+    };
+    let due = |pod: &Pod, lost: &LostNode| match member(pod, "n", lost, SINCE) {
+        Some(Member::Waits(until)) => Some(until - SINCE),
+        Some(Member::Due(_)) => Some(0),
+        found => panic!("{found:?}"),
+    };
+    assert_eq!(due(&pod(gang(), json!({})), &lost), Some(60));
+    assert_eq!(due(&pod(gang(), tolerates(json!(300))), &lost), Some(300));
+    assert_eq!(due(&pod(gang(), tolerates(json!(1))), &lost), Some(60));
+    assert_eq!(due(&pod(gang(), tolerates(json!(null))), &lost), Some(u64::MAX - SINCE), "never");
+    let shut_down = LostNode { after: 0, ..lost.clone() };
+    assert_eq!(due(&pod(gang(), tolerates(json!(300))), &shut_down), Some(0));
+    let found = member(&pod(gang(), json!({})), "n", &lost, SINCE + 60);
+    let Some(Member::Due(victim)) = found else { panic!("{found:?}") };
+    assert_eq!((victim.reason, victim.urgency), ("NodeLost", Urgency::Deleted));
+    assert_eq!(victim.note, "node n is lost; the gang gets a new member on another node");
+    assert_eq!(member(&pod(json!({}), json!({})), "n", &lost, SINCE), None, "no gang");
+    let other = pod(gang(), json!({"schedulerName": "default-scheduler"}));
+    assert_eq!(member(&other, "n", &lost, SINCE), None);
+    let mut leaving = pod(gang(), json!({}));
+    let time = jiff::Timestamp::from_second(1_030).unwrap();
+    leaving.metadata.deletion_timestamp =
+        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(time));
+    leaving.metadata.deletion_grace_period_seconds = Some(30);
+    assert_eq!(member(&leaving, "n", &lost, SINCE), Some(Member::Leaves(1_000)));
 }

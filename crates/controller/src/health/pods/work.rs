@@ -1,11 +1,11 @@
 //! Which pods leave for work on their node. The whole node is meant, so that pods of a device plugin leave, too.
 
-use k8s_openapi::api::core::v1::{ObjectReference, Pod, Toleration};
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use octavo_api::names::{DRIVER, REASON_NODE_IN_MAINTENANCE, TAINT_MAINTENANCE};
 
-use super::{Victim, has_ended};
+use super::{Victim, has_ended, tolerates_taint};
 use crate::health::plan::Urgency;
 
 /// Begin of the names of extended resources of NVIDIA's GPUs.
@@ -35,14 +35,8 @@ pub fn guest(pod: &Pod, claims: &[ResourceClaim], note: &str) -> Option<Guest> {
     if metadata.deletion_timestamp.is_some() {
         return Some(Guest::Leaves);
     }
-    Some(Guest::Stays(Victim {
-        namespace: metadata.namespace.clone().unwrap_or_default(),
-        name: metadata.name.clone().unwrap_or_default(),
-        uid: metadata.uid.clone().unwrap_or_default(),
-        urgency: Urgency::Evicted,
-        reason: REASON_NODE_IN_MAINTENANCE,
-        note: note.to_owned(),
-    }))
+    let victim = Victim::new(pod, Urgency::Evicted, REASON_NODE_IN_MAINTENANCE, note.to_owned());
+    Some(Guest::Stays(victim))
 }
 
 /// What gets an event before work on the node of a pod with claims or GPUs: the controller of the pod, or the pod if it has none.
@@ -99,20 +93,7 @@ fn has_gpu(claim: &ResourceClaim) -> bool {
 
 fn tolerates(pod: &Pod) -> bool {
     let tolerations = pod.spec.iter().flat_map(|spec| spec.tolerations.iter().flatten());
-    tolerations.into_iter().any(is_of_maintenance)
-}
-
-/// As Kubernetes compares with a taint of effect `NoSchedule` and no value.
-fn is_of_maintenance(toleration: &Toleration) -> bool {
-    let is_empty_or = |found: &Option<String>, wanted: &str| {
-        found.as_deref().is_none_or(|found| found.is_empty() || found == wanted)
-    };
-    let exists = toleration.operator.as_deref() == Some("Exists");
-    let has_key = match toleration.key.as_deref() {
-        None | Some("") => exists,
-        Some(key) => key == TAINT_MAINTENANCE,
-    };
-    has_key
-        && is_empty_or(&toleration.effect, "NoSchedule")
-        && (exists || is_empty_or(&toleration.value, ""))
+    tolerations
+        .into_iter()
+        .any(|toleration| tolerates_taint(toleration, TAINT_MAINTENANCE, "NoSchedule"))
 }

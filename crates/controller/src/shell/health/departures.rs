@@ -24,9 +24,10 @@ use super::writes::{api, body};
 use crate::health::checkpoints::{self, Progress};
 use crate::health::departures::Departures;
 use crate::health::facts::{HealthFacts, MaintenanceFacts, NodeFacts, unix};
+use crate::health::lost_nodes::{LostMembers, LostNode};
 use crate::health::maintenance::Visit;
 use crate::health::plan::{Eviction, Urgency};
-use crate::health::pods::{self, Guest, Victim};
+use crate::health::pods::{self, Guest, Member, Victim};
 use crate::shell::leader::LeaderError;
 use crate::store::SeenNode;
 
@@ -69,7 +70,8 @@ struct Looked {
 /// A pod of a node that is to leave.
 struct Leaving {
     pod: Pod,
-    by_device: Option<Victim>,
+    /// For a device of it, or since the node is lost.
+    victims: Vec<Victim>,
     by_work: Option<Victim>,
 }
 
@@ -83,6 +85,9 @@ struct Found {
     kept: BTreeSet<String>,
     /// Candidates with a pod that can save its work.
     hooked: BTreeSet<String>,
+    lost: LostMembers,
+    /// When the next member of a gang on a lost node is due, in seconds since 1970.
+    due: Option<u64>,
     problem: Option<LeaderError>,
 }
 
@@ -146,8 +151,13 @@ impl Reader {
         let lasts = |eviction: &&Eviction| health.as_ref().is_some_and(|it| it.evicts(eviction));
         let evictions: Vec<Eviction> = wanted.evictions.iter().filter(lasts).cloned().collect();
         let is_asked = health.as_ref().is_some_and(|health| !health.requests.is_empty());
-        let Departures { candidates, visit, .. } = wanted;
-        if evictions.is_empty() && candidates.is_empty() && visit.is_none() && !is_asked {
+        let Departures { candidates, visit, lost, .. } = wanted;
+        if evictions.is_empty()
+            && candidates.is_empty()
+            && visit.is_none()
+            && !is_asked
+            && lost.is_none()
+        {
             return Ok(Next::Later);
         }
         let mut found = self.read(node, wanted, &evictions, unix(now)).await?;
@@ -159,15 +169,20 @@ impl Reader {
             let hooked = std::mem::take(&mut found.hooked);
             let _ = self.findings.send(Finding::Hooked(node.to_owned(), hooked)).await;
         }
+        if lost.is_some() {
+            let _ = self.findings.send(Finding::Lost(node.to_owned(), found.lost)).await;
+        }
         let is_turn = match visit.as_ref().filter(|visit| visit.is_drained) {
             Some(visit) if found.leaving.iter().any(|it| it.by_work.is_some()) => {
                 self.is_in_force(visit, now).await?
             }
             _ => false,
         };
-        let is_idle = found.left == 0 && evictions.is_empty();
+        let is_idle = found.left == 0 && evictions.is_empty() && found.lost.due == 0;
+        let due = found.due;
         let next = self.end(node, found, health.as_ref(), is_turn, now).await?;
-        Ok(if is_idle && next == Next::Soon { Next::Later } else { next })
+        let next = if is_idle && next == Next::Soon { Next::Later } else { next };
+        Ok(due.map_or(next, |due| next.by(due)))
     }
 
     /// Reads the pods of a node and their claims.
@@ -183,7 +198,8 @@ impl Reader {
         let mut found = Found::default();
         for pod in pods.list(&of_node).await? {
             let uid = pod.metadata.uid.clone().unwrap_or_default();
-            let claims = match self.evictor.claims(&pod, pods::held_by(&pod)).await {
+            let names = if wanted.reads_claims() { pods::held_by(&pod) } else { Vec::new() };
+            let claims = match self.evictor.claims(&pod, names).await {
                 Ok(claims) => claims,
                 Err(error) => {
                     // It may have a GPU.
@@ -201,7 +217,10 @@ impl Reader {
                 let candidates = devices.filter(|device| wanted.candidates.contains(*device));
                 found.hooked.extend(candidates.map(str::to_owned));
             }
-            let by_device = pods::victim(&pod, &claims, evictions, now);
+            let mut victims = Vec::from_iter(pods::victim(&pod, &claims, evictions, now));
+            if let Some(lost) = &wanted.lost {
+                victims.extend(found.member(&pod, node, lost, now));
+            }
             let visit = wanted.visit.as_ref();
             let guest = visit.and_then(|visit| pods::guest(&pod, &claims, &visit.note));
             found.left += usize::from(guest.is_some());
@@ -209,8 +228,8 @@ impl Reader {
                 Some(Guest::Stays(victim)) => Some(victim),
                 Some(Guest::Leaves) | None => None,
             };
-            if by_device.is_some() || by_work.is_some() {
-                found.leaving.push(Leaving { pod, by_device, by_work });
+            if !victims.is_empty() || by_work.is_some() {
+                found.leaving.push(Leaving { pod, victims, by_work });
             }
         }
         Ok(found)
@@ -228,10 +247,10 @@ impl Reader {
         let Found { leaving, mut kept, mut problem, .. } = found;
         let mut next = Next::Soon;
         let (mut victims, mut asked) = (Vec::new(), Vec::new());
-        for Leaving { pod, by_device, by_work } in leaving {
+        for Leaving { pod, victims: reasons, by_work } in leaving {
             let by_work = by_work.filter(|_| is_turn);
-            let both = by_device.into_iter().chain(by_work);
-            let Some(victim) = both.rev().max_by_key(|victim| victim.urgency) else { continue };
+            let reasons = reasons.into_iter().chain(by_work);
+            let Some(victim) = reasons.rev().max_by_key(|victim| victim.urgency) else { continue };
             if victim.urgency == Urgency::Deleted {
                 victims.push(victim);
                 continue;
@@ -312,6 +331,23 @@ impl Reader {
             MaintenanceFacts::of(&work).drains(&visit.node, &node, unix(now))
         };
         Ok(work.zip(node).is_some_and(drains))
+    }
+}
+
+impl Found {
+    /// Counts a pod of a lost node. Returns it if it leaves now.
+    fn member(&mut self, pod: &Pod, node: &str, lost: &LostNode, now: u64) -> Option<Victim> {
+        match pods::member(pod, node, lost, now)? {
+            Member::Due(victim) => {
+                self.lost.due += 1;
+                return Some(victim).filter(|_| lost.is_evicted);
+            }
+            Member::Waits(until) => self.due = Some(self.due.unwrap_or(until).min(until)),
+            Member::Leaves(since) => {
+                self.lost.leaving_since = self.lost.leaving_since.max(Some(since))
+            }
+        }
+        None
     }
 }
 

@@ -8,7 +8,9 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client};
 use octavo_api::checkpoint::CheckpointError;
-use octavo_api::names::{HEALTH_CONTROLLER, REASON_CHECKPOINT_INVALID, REASON_DEVICE_TAINT};
+use octavo_api::names::{
+    HEALTH_CONTROLLER, REASON_CHECKPOINT_INVALID, REASON_DEVICE_TAINT, REASON_GPU_OUT_OF_SERVICE,
+};
 use octavo_kube_io::events::{EventType, Events};
 use serde_json::{Value, json};
 
@@ -106,12 +108,14 @@ fn eviction(victim: &Victim) -> Value {
     })
 }
 
-/// The condition of a pod that is deleted, as Kubernetes' own controller writes it before.
+/// The condition of a pod that is deleted. For a device it is as Kubernetes' own controller writes it before.
 fn mark(victim: &Victim, now: Timestamp) -> Value {
+    let is_of_device = victim.reason == REASON_GPU_OUT_OF_SERVICE;
+    let reason = if is_of_device { REASON_DEVICE_TAINT } else { victim.reason };
     let condition = json!({
         "type": "DisruptionTarget",
         "status": "True",
-        "reason": REASON_DEVICE_TAINT,
+        "reason": reason,
         "message": victim.note,
         "lastTransitionTime": date(unix(now)),
     });

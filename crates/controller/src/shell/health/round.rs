@@ -11,10 +11,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::writes::{Write, send};
+use crate::config::RepairConfig;
 use crate::health::departures::{Departures, departures};
 use crate::health::facts::{self, Change, Facts, MaintenanceFacts};
-use crate::health::maintenance::{Notice, Works};
-use crate::health::plan::{Candidate, Eviction, Memory, Plan, TemplateProblem, plan};
+use crate::health::lost_nodes::LostMembers;
+use crate::health::maintenance::{Notice, Visit, Works};
+use crate::health::plan::{Eviction, Memory, Plan, TemplateProblem, plan};
 use crate::health::remediation::Remediations;
 use crate::shell::leader::{Leader, LeaderError};
 
@@ -34,6 +36,8 @@ pub(super) struct Rounds {
     outputs: Outputs,
     pub(super) facts: Facts,
     memory: Memory,
+    /// How gangs on lost nodes are repaired, unless another program does so.
+    repair: Option<RepairConfig>,
     /// The last names whose statuses of policies and of work, taints and orders were written when there were more than a round writes.
     last: [String; 4],
 }
@@ -55,6 +59,8 @@ pub(super) enum Finding {
     Pods(String, usize),
     /// Devices of a node, of those asked about, that have a pod which can save its work.
     Hooked(String, BTreeSet<String>),
+    /// The members of gangs of a lost node.
+    Lost(String, LostMembers),
     /// Owners of pods had their event of work on nodes, by the UID and generation of its object.
     Informed(String, Option<i64>),
     /// What became of the objects of a policy's template.
@@ -64,9 +70,14 @@ pub(super) enum Finding {
 }
 
 impl Rounds {
-    pub(super) fn new(client: Client, leader: Leader, outputs: Outputs) -> Self {
+    pub(super) fn new(
+        client: Client,
+        leader: Leader,
+        outputs: Outputs,
+        repair: Option<RepairConfig>,
+    ) -> Self {
         let (facts, memory) = (Facts::default(), Memory::default());
-        Self { client, leader, outputs, facts, memory, last: <[String; 4]>::default() }
+        Self { client, leader, outputs, facts, memory, repair, last: <[String; 4]>::default() }
     }
 
     /// Goes on until the watches end.
@@ -113,8 +124,8 @@ impl Rounds {
         }
         let now = facts::unix(now);
         let began = Instant::now();
-        let Plan { mut orders, mut statuses, evictions, candidates, mut works, remediations } =
-            plan(&self.facts, &mut self.memory, now);
+        let Plan { mut orders, mut statuses, evictions, candidates, lost, mut works, remediations } =
+            plan(&self.facts, &mut self.memory, self.repair.as_ref(), now);
         self.leader.metrics.health().planned(began.elapsed());
         // A breaker is written before what it stops, so that a leader that follows knows of it.
         let mut of_works = std::mem::take(&mut works.statuses);
@@ -135,7 +146,9 @@ impl Rounds {
         let is_done = self.write(orders.into_iter().map(Write::Orders).collect()).await;
         // An eviction is ordered before pods are evicted: a leader that follows counts it.
         let evictions = if is_done { evictions } else { self.ordered(evictions) };
-        self.order(evictions, candidates, works, now);
+        let visits = self.order(works, now);
+        let departures = departures(&self.facts, evictions, candidates, visits, lost);
+        renew(&self.outputs.departures, departures);
         renew(&self.outputs.remediations, remediations);
         self.show();
         if is_more { SHORTEST } else { LONGEST }
@@ -158,6 +171,9 @@ impl Rounds {
             }
             Finding::Hooked(node, devices) => {
                 learned.hooked.insert(node, devices);
+            }
+            Finding::Lost(node, members) => {
+                self.memory.lost.members.insert(node, members);
             }
             Finding::Informed(uid, generation) => {
                 learned.informed.insert((uid, generation));
@@ -208,8 +224,8 @@ impl Rounds {
         evictions
     }
 
-    /// Hands to other tasks what they are to do.
-    fn order(&self, evictions: Vec<Eviction>, candidates: Vec<Candidate>, works: Works, now: u64) {
+    /// Hands on the notices of work on nodes, and returns its visits.
+    fn order(&self, works: Works, now: u64) -> Vec<Visit> {
         let Works { mut visits, notices, .. } = works;
         for visit in &mut visits {
             // As with devices: a leader that follows counts a node that is drained.
@@ -218,9 +234,8 @@ impl Rounds {
             let drains = |(work, node): (&MaintenanceFacts, _)| work.drains(&visit.node, node, now);
             visit.is_drained &= work.zip(node).is_some_and(drains);
         }
-        let departures = departures(&self.facts, evictions, candidates, visits);
-        renew(&self.outputs.departures, departures);
         renew(&self.outputs.notices, notices);
+        visits
     }
 }
 

@@ -1,6 +1,7 @@
 //! Rounds and evictions against a server.
 
 mod checkpoints;
+mod lost;
 mod remediations;
 mod works;
 
@@ -100,7 +101,7 @@ async fn round(leads: bool, occupied: bool, written: u16) -> (Vec<(String, Value
     let (notices, _notices) = watch::channel(Vec::new());
     let (remediations, _remediations) = watch::channel(Remediations::new());
     let outputs = Outputs { departures, notices, remediations };
-    let mut rounds = Rounds::new(api.client(), leader(leads), outputs);
+    let mut rounds = Rounds::new(api.client(), leader(leads), outputs, None);
     let node = json!({"metadata": {"name": "n", "labels": {"pool": "h100"}}, "spec": {}});
     let parsed = |value: Value| serde_json::from_value(value).unwrap();
     let facts = [
