@@ -11,7 +11,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 use super::facts::{Facts, Loss, NodeFacts};
-use super::maintenance::{Room, room_of};
+use super::maintenance::{EvictionBudget, budget_of};
 use crate::config::RepairConfig;
 
 /// Lost nodes that a domain must have to count as cut off.
@@ -57,13 +57,13 @@ impl LostNodes {
         members.filter_map(|(name, members)| Some((name.as_str(), members.leaving_since?)))
     }
 
-    /// The lost nodes whose pods are to be read at a time, in seconds since 1970, those first that are lost for longest. `rooms` are what
+    /// The lost nodes whose pods are to be read at a time, in seconds since 1970, those first that are lost for longest. `budgets` are what
     /// evictions of policies may touch.
     pub fn plan<'a>(
         &mut self,
         facts: &'a Facts,
         settings: &RepairConfig,
-        rooms: &mut BTreeMap<&'a str, Room>,
+        budgets: &mut BTreeMap<&'a str, EvictionBudget>,
         now: u64,
     ) -> BTreeMap<String, LostNode> {
         let lost = |name: &str| facts.nodes.get(name).and_then(|node| node.loss);
@@ -81,9 +81,9 @@ impl LostNodes {
             }
             *since = now.min(*since);
             let members = self.members.get(name).copied().unwrap_or_default();
-            let room = room_of(rooms, facts, node);
-            if members.leaving_since.is_some_and(|at| now.saturating_sub(at) < room.stuck) {
-                room.busy.insert(name.clone());
+            let budget = budget_of(budgets, facts, node);
+            if members.leaving_since.is_some_and(|at| now.saturating_sub(at) < budget.stuck) {
+                budget.busy.insert(name.clone());
             }
             waiting.push((*since, name, node, loss, members));
         }
@@ -91,7 +91,7 @@ impl LostNodes {
         let plan = waiting.into_iter().map(|(since, name, node, loss, members)| {
             let is_shut_down = loss == Loss::OutOfService;
             let is_evicted =
-                members.due > 0 && (is_shut_down || room_of(rooms, facts, node).take(name));
+                members.due > 0 && (is_shut_down || budget_of(budgets, facts, node).take(name));
             let lost = LostNode {
                 since,
                 after: if is_shut_down { 0 } else { settings.after_seconds },

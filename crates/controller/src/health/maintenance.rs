@@ -17,7 +17,7 @@ use super::facts::{Facts, MaintenanceFacts, NodeFacts, Version, date, is_meant, 
 
 /// What is to be done for work on nodes.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Works {
+pub struct MaintenancePlan {
     /// Nodes that get the taint, or lose it.
     pub taints: Vec<(String, bool)>,
     /// Statuses that differ from those written.
@@ -67,9 +67,9 @@ pub struct Notice {
     pub note: String,
 }
 
-/// What a controller learned while it leads.
+/// What a controller findings while it leads.
 #[derive(Clone, Debug, Default)]
-pub struct Learned {
+pub struct Findings {
     /// Pods with GPUs by node, of nodes that were visited.
     pub pods: BTreeMap<String, usize>,
     /// Names of devices with a pod that can save its work, by node.
@@ -80,7 +80,7 @@ pub struct Learned {
 
 /// What evictions of a policy's nodes may touch at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Room {
+pub struct EvictionBudget {
     /// Nodes at once.
     pub most: u64,
     /// Nodes that lose pods now.
@@ -98,14 +98,14 @@ pub fn draining(facts: &Facts, now: u64) -> BTreeMap<&str, u64> {
     nodes.map(|node| (node.name.as_str(), since(node, now))).collect()
 }
 
-/// Plans at a time, in seconds since 1970. `rooms` are those of policies.
+/// Plans at a time, in seconds since 1970. `budgets` are those of policies.
 pub fn plan<'a>(
     facts: &'a Facts,
-    rooms: &mut BTreeMap<&'a str, Room>,
-    learned: &mut Learned,
+    budgets: &mut BTreeMap<&'a str, EvictionBudget>,
+    findings: &mut Findings,
     now: u64,
-) -> Works {
-    let mut works = Works::default();
+) -> MaintenancePlan {
+    let mut wanted = MaintenancePlan::default();
     let mut tainted = BTreeSet::new();
     let mut of_all: BTreeMap<&str, Work<'_>> = BTreeMap::new();
     for (name, facts_of_work) in &facts.maintenances {
@@ -116,8 +116,8 @@ pub fn plan<'a>(
             let names = work.nodes.keys().copied();
             if plan.window.is_open(now) {
                 tainted.extend(names);
-            } else if work.is_notice_due(plan, learned, now) {
-                works.notices.push(Notice {
+            } else if work.is_notice_due(plan, findings, now) {
+                wanted.notices.push(Notice {
                     maintenance: name.clone(),
                     uid: facts_of_work.version.uid.clone(),
                     generation: facts_of_work.generation,
@@ -134,20 +134,20 @@ pub fn plan<'a>(
         let is_wanted = tainted.contains(name.as_str()) || (node.is_in_maintenance && !is_known);
         (is_wanted != node.is_in_maintenance).then(|| (name.clone(), is_wanted))
     });
-    works.taints.extend(differs);
-    drain(facts, &mut of_all, rooms, learned, now);
-    works.visits = visits(&of_all, now);
-    learned.pods.retain(|node, _| tainted.contains(node.as_str()));
+    wanted.taints.extend(differs);
+    drain(facts, &mut of_all, budgets, findings, now);
+    wanted.visits = visits(&of_all, now);
+    findings.pods.retain(|node, _| tainted.contains(node.as_str()));
     let exists = |uid: &str| facts.maintenances.values().any(|work| work.version.uid == uid);
-    learned.informed.retain(|(uid, _)| exists(uid));
+    findings.informed.retain(|(uid, _)| exists(uid));
     for (name, work) in of_all {
-        let status = status::of(&work, learned, now);
+        let status = status::of(&work, findings, now);
         if status != work.facts.status {
             let version = work.facts.version.clone();
-            works.statuses.push(WorkStatus { name: name.to_owned(), version, status });
+            wanted.statuses.push(WorkStatus { name: name.to_owned(), version, status });
         }
     }
-    works
+    wanted
 }
 
 /// No policy has this name.
@@ -163,9 +163,9 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    fn is_notice_due(&self, plan: &Plan, learned: &Learned, now: u64) -> bool {
+    fn is_notice_due(&self, plan: &Plan, findings: &Findings, now: u64) -> bool {
         let is_time = |notice| now.saturating_add(notice) >= plan.window.start;
-        plan.notice.is_some_and(is_time) && !status::is_informed(self.facts, learned)
+        plan.notice.is_some_and(is_time) && !status::is_informed(self.facts, findings)
     }
 }
 
@@ -173,11 +173,11 @@ impl Work<'_> {
 fn drain<'a>(
     facts: &'a Facts,
     of_all: &mut BTreeMap<&'a str, Work<'a>>,
-    rooms: &mut BTreeMap<&'a str, Room>,
-    learned: &Learned,
+    budgets: &mut BTreeMap<&'a str, EvictionBudget>,
+    findings: &Findings,
     now: u64,
 ) {
-    let left = |node: &str| learned.pods.get(node).copied();
+    let left = |node: &str| findings.pods.get(node).copied();
     let mut taken = BTreeSet::new();
     for work in of_all.values_mut() {
         let is_draining = work.facts.open(now).is_some_and(|plan| plan.drain == Drain::AtStart);
@@ -186,9 +186,9 @@ fn drain<'a>(
             let Some((name, &it)) = found.filter(|_| left(&node.name) != Some(0)) else { continue };
             work.draining.push(node.clone());
             taken.insert(*name);
-            let room = room_of(rooms, facts, it);
-            if now.saturating_sub(since(node, now)) < room.stuck {
-                room.busy.insert(node.name.clone());
+            let budget = budget_of(budgets, facts, it);
+            if now.saturating_sub(since(node, now)) < budget.stuck {
+                budget.busy.insert(node.name.clone());
             }
         }
     }
@@ -206,7 +206,7 @@ fn drain<'a>(
         let nodes = work.nodes.iter().filter(|(_, node)| node.is_in_maintenance);
         for (node, &it) in nodes.filter(|(node, _)| left(node).is_some_and(|pods| pods > 0)) {
             let is_free = work.draining.len() < MAX_DRAINING && !taken.contains(*node);
-            if is_free && room_of(rooms, facts, it).take(node) {
+            if is_free && budget_of(budgets, facts, it).take(node) {
                 taken.insert(*node);
                 work.draining.push(DrainingNode { name: (*node).to_owned(), since: date(now) });
             }
@@ -214,18 +214,18 @@ fn drain<'a>(
     }
 }
 
-/// The room of the policy of a node. One that is not valid has that of nodes without.
-pub fn room_of<'r, 'a>(
-    rooms: &'r mut BTreeMap<&'a str, Room>,
+/// The budget of the policy of a node. One that is not valid has that of nodes without.
+pub fn budget_of<'r, 'a>(
+    budgets: &'r mut BTreeMap<&'a str, EvictionBudget>,
     facts: &'a Facts,
     node: &'a NodeFacts,
-) -> &'r mut Room {
+) -> &'r mut EvictionBudget {
     let policy = facts.policies_of(node).next().map(|(name, _)| name);
-    let name = policy.filter(|name| rooms.contains_key(name)).unwrap_or(NO_POLICY);
-    rooms.entry(name).or_insert_with(|| Room::without_policy(facts))
+    let name = policy.filter(|name| budgets.contains_key(name)).unwrap_or(NO_POLICY);
+    budgets.entry(name).or_insert_with(|| EvictionBudget::without_policy(facts))
 }
 
-impl Room {
+impl EvictionBudget {
     /// That of nodes without a policy: the default budget of those that have GPUs.
     fn without_policy(facts: &Facts) -> Self {
         let without = facts.nodes.iter().filter(|(name, node)| {

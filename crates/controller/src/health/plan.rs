@@ -17,7 +17,7 @@ use octavo_api::node_health::DeviceOrders;
 use self::domain::{Decided, Members};
 use super::facts::{Facts, PolicyFacts, Version, seconds};
 use super::lost_nodes::{LostNode, LostNodes};
-use super::maintenance::{self, Learned, Room, Works};
+use super::maintenance::{self, EvictionBudget, Findings, MaintenancePlan};
 use super::remediation::{Remediations, remediations};
 use crate::config::RepairConfig;
 
@@ -35,7 +35,7 @@ pub struct Plan {
     /// Lost nodes whose pods are to be read, by name.
     pub lost: BTreeMap<String, LostNode>,
     /// Work on nodes.
-    pub works: Works,
+    pub maintenance: MaintenancePlan,
     /// Objects of other programs that should exist.
     pub remediations: Remediations,
 }
@@ -107,7 +107,7 @@ pub struct Memory {
     /// By policy.
     breakers: BTreeMap<String, Breaker>,
     /// What was found out by reading pods.
-    pub learned: Learned,
+    pub findings: Findings,
     /// Lost nodes.
     pub lost: LostNodes,
     /// What became of the objects of templates, by policy.
@@ -158,7 +158,7 @@ pub fn plan(facts: &Facts, memory: &mut Memory, repair: Option<&RepairConfig>, n
     memory.cleared.retain(|name, _| facts.policies.contains_key(name));
     let mut draining = maintenance::draining(facts, now);
     draining.extend(memory.lost.leaving());
-    let mut rooms: BTreeMap<&str, Room> = BTreeMap::new();
+    let mut budgets: BTreeMap<&str, EvictionBudget> = BTreeMap::new();
     for (name, policy) in &facts.policies {
         let members = domains.remove(name.as_str()).unwrap_or_default();
         let decided = policy.policy.as_ref().ok().map(|checked| {
@@ -167,14 +167,14 @@ pub fn plan(facts: &Facts, memory: &mut Memory, repair: Option<&RepairConfig>, n
             let until = policy.status.breaker_open_until.as_deref().and_then(seconds);
             breaker.until = breaker.until.max(until.unwrap_or_default());
             let disturbed =
-                domain::Disturbed { draining: &draining, hooked: &memory.learned.hooked };
+                domain::Disturbed { draining: &draining, hooked: &memory.findings.hooked };
             domain::decide(checked, members, breaker, disturbed, now)
         });
         if let Some(decided) = &decided {
             plan.orders.extend(orders::of(decided, now));
             plan.evictions.extend(evictions(decided));
             plan.candidates.extend(decided.candidates());
-            rooms.insert(name, decided.room(now));
+            budgets.insert(name, decided.eviction_budget(now));
         }
         let overlap = overlaps.get(name.as_str()).copied();
         let template = status::OfTemplate {
@@ -190,15 +190,15 @@ pub fn plan(facts: &Facts, memory: &mut Memory, repair: Option<&RepairConfig>, n
             plan.statuses.push(PolicyStatus { name: name.clone(), version, status });
         }
     }
-    let learned = &mut memory.learned;
-    learned.hooked.retain(|node, _| plan.candidates.iter().any(|it| it.node == *node));
+    let findings = &mut memory.findings;
+    findings.hooked.retain(|node, _| plan.candidates.iter().any(|it| it.node == *node));
     plan.remediations = remediations(facts, now);
     if let Some(repair) = repair {
-        plan.lost = memory.lost.plan(facts, repair, &mut rooms, now);
+        plan.lost = memory.lost.plan(facts, repair, &mut budgets, now);
     }
     // What cannot be read may be in progress: no node changes for it.
     if facts.have_maintenances() {
-        plan.works = maintenance::plan(facts, &mut rooms, learned, now);
+        plan.maintenance = maintenance::plan(facts, &mut budgets, findings, now);
     }
     plan.orders.sort_by_key(|orders| orders.are_copies);
     plan

@@ -6,7 +6,7 @@ use octavo_api::names::{
     CONDITION_ACCEPTED, CONDITION_ANNOUNCED, CONDITION_DRAINED, CONDITION_IN_PROGRESS,
 };
 
-use super::{Learned, Work};
+use super::{Findings, Work};
 use crate::health::condition::with_time;
 use crate::health::facts::{MaintenanceFacts, date};
 
@@ -14,7 +14,7 @@ use crate::health::facts::{MaintenanceFacts, date};
 type Untyped = (bool, &'static str, String);
 
 /// The status of work on nodes.
-pub(super) fn of(work: &Work<'_>, learned: &Learned, now: u64) -> MaintenanceStatus {
+pub(super) fn of(work: &Work<'_>, findings: &Findings, now: u64) -> MaintenanceStatus {
     let old = &work.facts.status;
     let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     let mut conditions = Vec::new();
@@ -32,9 +32,9 @@ pub(super) fn of(work: &Work<'_>, learned: &Learned, now: u64) -> MaintenanceSta
             ..MaintenanceStatus::default()
         };
     };
-    add(CONDITION_ANNOUNCED, plan.notice.map(|_| announced(work.facts, learned)));
+    add(CONDITION_ANNOUNCED, plan.notice.map(|_| announced(work.facts, findings)));
     add(CONDITION_IN_PROGRESS, Some(in_progress(plan, now)));
-    let pods = work.nodes.keys().map(|node| learned.pods.get(*node).copied());
+    let pods = work.nodes.keys().map(|node| findings.pods.get(*node).copied());
     let pods: Vec<Option<usize>> = pods.collect();
     let is_open = plan.window.is_open(now) && plan.drain == Drain::AtStart;
     if is_open {
@@ -54,14 +54,14 @@ pub(super) fn of(work: &Work<'_>, learned: &Learned, now: u64) -> MaintenanceSta
 }
 
 /// Whether owners of pods had their event for this version of the object.
-pub(super) fn is_informed(facts: &MaintenanceFacts, learned: &Learned) -> bool {
+pub(super) fn is_informed(facts: &MaintenanceFacts, findings: &Findings) -> bool {
     let is_it = |it: &Condition| {
         it.type_ == CONDITION_ANNOUNCED
             && it.status == "True"
             && it.observed_generation == facts.generation
     };
     facts.status.conditions.iter().any(is_it)
-        || learned.informed.contains(&(facts.version.uid.clone(), facts.generation))
+        || findings.informed.contains(&(facts.version.uid.clone(), facts.generation))
 }
 
 /// When the work is, in words.
@@ -84,8 +84,8 @@ fn accepted(work: &Work<'_>, now: u64) -> Untyped {
     }
 }
 
-fn announced(facts: &MaintenanceFacts, learned: &Learned) -> Untyped {
-    if is_informed(facts, learned) {
+fn announced(facts: &MaintenanceFacts, findings: &Findings) -> Untyped {
+    if is_informed(facts, findings) {
         let message = "owners of pods with GPUs had an event".to_owned();
         return (true, "OwnersInformed", message);
     }

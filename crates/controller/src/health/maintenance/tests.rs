@@ -15,8 +15,8 @@ const HOUR: u64 = 3_600;
 
 struct Bench {
     facts: Facts,
-    learned: Learned,
-    rooms: BTreeMap<&'static str, Room>,
+    findings: Findings,
+    budgets: BTreeMap<&'static str, EvictionBudget>,
     now: u64,
 }
 
@@ -35,8 +35,8 @@ impl Bench {
                 NodeFacts { labels, is_labelled_with_gpus: true, ..NodeFacts::default() },
             );
         }
-        let learned = Learned::default();
-        Self { facts, learned, rooms: BTreeMap::new(), now: START - 2 * HOUR }
+        let findings = Findings::default();
+        Self { facts, findings, budgets: BTreeMap::new(), now: START - 2 * HOUR }
     }
 
     fn add(&mut self, name: &str, spec: &Value) {
@@ -54,15 +54,15 @@ impl Bench {
     }
 
     /// Plans, and carries the plan out but for evictions.
-    fn round(&mut self) -> Works {
-        let works = plan(&self.facts, &mut self.rooms.clone(), &mut self.learned, self.now);
-        for (name, is_wanted) in &works.taints {
+    fn round(&mut self) -> MaintenancePlan {
+        let plan = plan(&self.facts, &mut self.budgets.clone(), &mut self.findings, self.now);
+        for (name, is_wanted) in &plan.taints {
             self.facts.nodes.get_mut(name).unwrap().is_in_maintenance = *is_wanted;
         }
-        for WorkStatus { name, status, .. } in &works.statuses {
+        for WorkStatus { name, status, .. } in &plan.statuses {
             self.facts.maintenances.get_mut(name).unwrap().status = status.clone();
         }
-        works
+        plan
     }
 
     fn tainted(&self) -> usize {
@@ -95,12 +95,12 @@ fn nodes_have_the_taint_exactly_while_work_is_in_progress() {
     assert_eq!(bench.round().visits, [], "pods may run on");
     assert_eq!(bench.tainted(), 2);
     assert_eq!(bench.condition("m", CONDITION_IN_PROGRESS), Some(("True", "InProgress")));
-    assert_eq!(bench.round(), Works::default(), "nothing is written without a change");
+    assert_eq!(bench.round(), MaintenancePlan::default(), "nothing is written without a change");
     bench.now = START + HOUR;
     bench.round();
     assert_eq!((bench.tainted(), bench.status("m").nodes), (0, 2));
     assert_eq!(bench.condition("m", CONDITION_IN_PROGRESS), Some(("False", "Ended")));
-    assert_eq!(bench.round(), Works::default());
+    assert_eq!(bench.round(), MaintenancePlan::default());
 }
 
 #[test]
@@ -140,33 +140,33 @@ fn nodes_are_drained_within_the_budget_and_the_others_follow() {
     let mut bench = Bench::new(40);
     bench.add("m", &json!({"nodeSelector": {"pool": "a"}}));
     bench.now = START;
-    let works = bench.round();
-    assert_eq!((works.visits.len(), bench.draining("m").len()), (40, 0), "pods are counted first");
+    let plan = bench.round();
+    assert_eq!((plan.visits.len(), bench.draining("m").len()), (40, 0), "pods are counted first");
     for number in 0..40 {
-        bench.learned.pods.insert(name(number), usize::from(number < 5) * 2);
+        bench.findings.pods.insert(name(number), usize::from(number < 5) * 2);
     }
-    let works = bench.round();
+    let plan = bench.round();
     assert_eq!(bench.draining("m"), ["n0", "n1"], "5% of 40 nodes");
-    assert_eq!(works.visits.iter().filter(|visit| visit.is_drained).count(), 2);
+    assert_eq!(plan.visits.iter().filter(|visit| visit.is_drained).count(), 2);
     assert_eq!(bench.status("m").pods_left, 10);
     assert_eq!(bench.condition("m", CONDITION_DRAINED), Some(("False", "PodsLeft")));
-    bench.learned.pods.insert(name(0), 0);
+    bench.findings.pods.insert(name(0), 0);
     bench.round();
     assert_eq!(bench.draining("m"), ["n1", "n2"]);
     // Pods that do not leave hold up no other node, also for another controller.
-    bench.learned = Learned { pods: bench.learned.pods.clone(), ..Learned::default() };
+    bench.findings = Findings { pods: bench.findings.pods.clone(), ..Findings::default() };
     bench.now += 600;
     bench.round();
     assert_eq!(bench.draining("m"), ["n1", "n2", "n3", "n4"]);
     for number in 1..5 {
-        bench.learned.pods.insert(name(number), 0);
+        bench.findings.pods.insert(name(number), 0);
     }
     bench.round();
     assert_eq!(bench.condition("m", CONDITION_DRAINED), Some(("True", "NoPodsLeft")));
     bench.now = START + HOUR;
     bench.round();
     assert_eq!(bench.condition("m", CONDITION_DRAINED), Some(("True", "NoPodsLeft")));
-    assert!(bench.learned.pods.is_empty(), "the next work counts again");
+    assert!(bench.findings.pods.is_empty(), "the next work counts again");
 }
 
 #[test]
@@ -174,10 +174,10 @@ fn a_node_without_its_taint_yet_loses_no_pod() {
     let mut bench = Bench::new(1);
     bench.add("m", &json!({"nodeNames": ["n0"]}));
     bench.now = START;
-    bench.learned.pods.insert(name(0), 1);
-    let works = plan(&bench.facts, &mut BTreeMap::new(), &mut bench.learned, bench.now);
-    assert_eq!(works.taints, [(name(0), true)]);
-    assert_eq!(works.statuses[0].status.draining, []);
+    bench.findings.pods.insert(name(0), 1);
+    let plan = plan(&bench.facts, &mut BTreeMap::new(), &mut bench.findings, bench.now);
+    assert_eq!(plan.taints, [(name(0), true)]);
+    assert_eq!(plan.statuses[0].status.draining, []);
 }
 
 #[test]
@@ -194,14 +194,14 @@ fn evictions_for_health_and_an_open_breaker_count() {
     bench.now = START;
     bench.round();
     for number in 0..4 {
-        bench.learned.pods.insert(name(number), 1);
+        bench.findings.pods.insert(name(number), 1);
     }
-    let room = Room { most: 2, stuck: 600, ..Room::default() };
+    let budget = EvictionBudget { most: 2, stuck: 600, ..EvictionBudget::default() };
     let busy = ["n3".to_owned()].into();
-    bench.rooms.insert("p", Room { busy, is_stopped: true, ..room.clone() });
+    bench.budgets.insert("p", EvictionBudget { busy, is_stopped: true, ..budget.clone() });
     bench.round();
     assert_eq!(bench.draining("m"), [""; 0], "many nodes failed at once");
-    bench.rooms.insert("p", Room { busy: ["n3".to_owned()].into(), ..room });
+    bench.budgets.insert("p", EvictionBudget { busy: ["n3".to_owned()].into(), ..budget });
     bench.round();
     assert_eq!(bench.draining("m"), ["n0", "n3"], "the other of two loses pods already");
     assert_eq!(draining(&bench.facts, bench.now).len(), 2);
@@ -218,7 +218,7 @@ fn nodes_without_gpus_make_the_budget_no_larger() {
     bench.now = START;
     bench.round();
     for number in 0..3 {
-        bench.learned.pods.insert(name(number), 1);
+        bench.findings.pods.insert(name(number), 1);
     }
     bench.round();
     assert_eq!(bench.draining("m"), ["n0"], "5% of 21 nodes");
@@ -230,11 +230,11 @@ fn nodes_are_drained_only_once_all_have_the_taint() {
     bench.add("m", &json!({"nodeSelector": {"pool": "a"}}));
     bench.now = START;
     bench.round();
-    bench.learned.pods = BTreeMap::from([(name(0), 0), (name(1), 0)]);
+    bench.findings.pods = BTreeMap::from([(name(0), 0), (name(1), 0)]);
     bench.facts.nodes.get_mut("n1").unwrap().is_in_maintenance = false;
-    let works = plan(&bench.facts, &mut bench.rooms.clone(), &mut bench.learned, bench.now);
+    let plan = plan(&bench.facts, &mut bench.budgets.clone(), &mut bench.findings, bench.now);
     let drained =
-        works.statuses[0].status.conditions.iter().find(|it| it.type_ == CONDITION_DRAINED);
+        plan.statuses[0].status.conditions.iter().find(|it| it.type_ == CONDITION_DRAINED);
     let drained = drained.unwrap();
     assert_eq!((&*drained.status, &*drained.reason), ("False", "PodsLeft"));
     assert_eq!(drained.message, "1 nodes do not have the taint yet, so that pods may come");
@@ -269,7 +269,7 @@ fn work_that_is_made_again_under_its_name_informs_owners_again() {
     let mut bench = Bench::new(1);
     let spec = json!({"nodeNames": ["n0"], "noticeSeconds": 3 * HOUR});
     bench.add("m", &spec);
-    bench.learned.informed.insert(("m".to_owned(), Some(1)));
+    bench.findings.informed.insert(("m".to_owned(), Some(1)));
     assert_eq!(bench.round().notices, []);
     let again = bench.facts.maintenances.get_mut("m").unwrap();
     "other".clone_into(&mut again.version.uid);
@@ -283,14 +283,14 @@ fn owners_are_informed_once_for_each_version() {
     bench.add("m", &json!({"nodeNames": ["n1"], "noticeSeconds": HOUR, "reason": "firmware"}));
     assert_eq!(bench.round().notices, []);
     bench.now = START - HOUR;
-    let works = bench.round();
-    let notice = &works.notices[0];
+    let plan = bench.round();
+    let notice = &plan.notices[0];
     assert_eq!((notice.nodes.len(), notice.generation), (1, Some(1)));
     assert!(notice.note.ends_with(": firmware"), "{}", notice.note);
     assert_eq!(bench.round().notices.len(), 1, "it is wanted until it is done");
-    bench.learned.informed.insert(("m".to_owned(), Some(1)));
+    bench.findings.informed.insert(("m".to_owned(), Some(1)));
     assert_eq!(bench.round().notices, []);
-    bench.learned = Learned::default();
+    bench.findings = Findings::default();
     assert_eq!(bench.round().notices, [], "the status says so to another controller");
     bench.facts.maintenances.get_mut("m").unwrap().generation = Some(2);
     assert_eq!(bench.round().notices.len(), 1);
@@ -309,9 +309,9 @@ proptest! {
         for (restarts, node, pods, passed) in steps {
             bench.now += passed;
             if restarts {
-                bench.learned = Learned::default();
+                bench.findings = Findings::default();
             }
-            bench.learned.pods.insert(name(node), pods);
+            bench.findings.pods.insert(name(node), pods);
             bench.round();
             let mut fresh = 0;
             for (work, facts) in &bench.facts.maintenances {

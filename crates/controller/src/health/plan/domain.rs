@@ -16,7 +16,7 @@ use super::Breaker;
 use super::drains::may_drain;
 use super::ladder::climb;
 use crate::health::facts::{DeviceFacts, HealthFacts, NodeFacts, OrderFacts, seconds};
-use crate::health::maintenance::Room;
+use crate::health::maintenance::EvictionBudget;
 
 /// The devices of a policy.
 #[derive(Debug, Default)]
@@ -207,9 +207,9 @@ pub(super) fn decide<'a>(
             }
         } else if let Some(place) = topology.place(id) {
             let reach = topology.devices(permit.remedy.reach(id, place));
-            let has_guest =
+            let is_in_use =
                 |device: &DeviceId| occupied.contains(device) && before[device].state.may_run();
-            if member.is_node_readable() && reach.iter().any(has_guest) {
+            if member.is_node_readable() && reach.iter().any(is_in_use) {
                 // Pods that may run came meanwhile. Without its remedy the permit is withdrawn.
                 continue;
             }
@@ -254,14 +254,14 @@ pub(super) fn decide<'a>(
 
 impl Decided<'_> {
     /// What evictions for other reasons may touch beside those of this decision.
-    pub(super) fn room(&self, now: u64) -> Room {
+    pub(super) fn eviction_budget(&self, now: u64) -> EvictionBudget {
         let is_new = |id: &&DeviceId| {
             let since = self.evicts_since(**id);
             since.is_some_and(|since| now.saturating_sub(since) < self.policy.rules.stuck)
         };
         let left = self.decisions.evictions.iter().chain(self.drains.keys()).filter(is_new);
         let busy = left.filter_map(|id| Some(self.members.get(*id)?.node.to_owned()));
-        Room {
+        EvictionBudget {
             most: self.policy.budget.evictions(self.members.nodes.len()),
             busy: busy.collect(),
             is_stopped: self.stopped_until.is_some(),

@@ -30,7 +30,7 @@ impl Decided<'_> {
 
     /// Lets further devices be drained, longest suspect first, if few nodes lose pods now.
     pub(super) fn drain(&mut self, disturbed: Disturbed<'_>, now: u64) {
-        let budget = self.room(now);
+        let budget = self.eviction_budget(now);
         if budget.is_stopped {
             return;
         }

@@ -16,7 +16,7 @@ use octavo_health::remedy::Remedy;
 use octavo_health::signal::Attempt;
 use octavo_health::state::{State, Track};
 
-use super::{Eviction, Memory, Plan, Urgency, Works, plan};
+use super::{Eviction, MaintenancePlan, Memory, Plan, Urgency, plan};
 use crate::health::facts::{
     Change, DeviceFacts, Facts, HealthFacts, Kind, NodeFacts, OrderFacts, PolicyFacts, Version,
     seconds,

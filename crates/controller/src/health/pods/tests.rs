@@ -167,17 +167,16 @@ fn a_pod_leaves_a_suspect_device_only_with_its_work_saved() {
 
 #[test]
 fn zero_gpus_are_no_gpu() {
-    let is_guest = |count: &str| {
+    let has_gpus = |count: &str| {
         let limits =
             json!([{"name": "c", "resources": {"limits": {"nvidia.com/gpu": count, "cpu": "1"}}}]);
-        let pod =
-            json!({"metadata": {"name": "p", "namespace": "team"}, "spec": {"containers": limits}});
+        let pod = json!({"metadata": {"name": "p", "namespace": "team", "uid": "u"}, "spec": {"containers": limits}});
         let pod: Pod = serde_json::from_value(pod).unwrap();
-        assert_eq!(guest(&pod, &[], "").is_some(), owner(&pod).is_some());
-        guest(&pod, &[], "").is_some()
+        assert_eq!(pod_with_gpus(&pod, &[], "").is_some(), owner(&pod).is_some());
+        pod_with_gpus(&pod, &[], "").is_some()
     };
     assert_eq!(
-        ["0", "0.0", "0k", "1", "10", "1k"].map(is_guest),
+        ["0", "0.0", "0k", "1", "10", "1k"].map(has_gpus),
         [false, false, false, true, true, true]
     );
 }

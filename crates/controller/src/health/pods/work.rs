@@ -15,15 +15,15 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// A pod with GPUs on a node where work is in progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Guest {
+pub enum PodWithGpus {
     /// It is to be evicted.
-    Stays(Victim),
+    ToEvict(Victim),
     /// It is being deleted.
-    Leaves,
+    Terminating,
 }
 
 /// Whether a pod has GPUs and is to leave, by its claims. `note` says why, for people.
-pub fn guest(pod: &Pod, claims: &[ResourceClaim], note: &str) -> Option<Guest> {
+pub fn pod_with_gpus(pod: &Pod, claims: &[ResourceClaim], note: &str) -> Option<PodWithGpus> {
     let metadata = &pod.metadata;
     let is_mirror = metadata.annotations.iter().flatten().any(|(key, _)| key == MIRROR);
     if has_ended(pod) || is_mirror || tolerates(pod) {
@@ -33,10 +33,10 @@ pub fn guest(pod: &Pod, claims: &[ResourceClaim], note: &str) -> Option<Guest> {
         return None;
     }
     if metadata.deletion_timestamp.is_some() {
-        return Some(Guest::Leaves);
+        return Some(PodWithGpus::Terminating);
     }
     let victim = Victim::new(pod, Urgency::Evicted, REASON_NODE_IN_MAINTENANCE, note.to_owned());
-    Some(Guest::Stays(victim))
+    Some(PodWithGpus::ToEvict(victim))
 }
 
 /// What gets an event before work on the node of a pod with claims or GPUs: the controller of the pod, or the pod if it has none.

@@ -27,7 +27,7 @@ use crate::health::facts::{HealthFacts, MaintenanceFacts, NodeFacts, unix};
 use crate::health::lost_nodes::{LostMembers, LostNode};
 use crate::health::maintenance::Visit;
 use crate::health::plan::{Eviction, Urgency};
-use crate::health::pods::{self, Guest, Member, Victim};
+use crate::health::pods::{self, Member, PodWithGpus, Victim};
 use crate::shell::leader::LeaderError;
 use crate::store::SeenNode;
 
@@ -222,11 +222,11 @@ impl Reader {
                 victims.extend(found.member(&pod, node, lost, now));
             }
             let visit = wanted.visit.as_ref();
-            let guest = visit.and_then(|visit| pods::guest(&pod, &claims, &visit.note));
-            found.left += usize::from(guest.is_some());
-            let by_work = match guest {
-                Some(Guest::Stays(victim)) => Some(victim),
-                Some(Guest::Leaves) | None => None,
+            let occupant = visit.and_then(|visit| pods::pod_with_gpus(&pod, &claims, &visit.note));
+            found.left += usize::from(occupant.is_some());
+            let by_work = match occupant {
+                Some(PodWithGpus::ToEvict(victim)) => Some(victim),
+                Some(PodWithGpus::Terminating) | None => None,
             };
             if !victims.is_empty() || by_work.is_some() {
                 found.leaving.push(Leaving { pod, victims, by_work });

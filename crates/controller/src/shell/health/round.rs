@@ -15,7 +15,7 @@ use crate::config::RepairConfig;
 use crate::health::departures::{Departures, departures};
 use crate::health::facts::{self, Change, Facts, MaintenanceFacts};
 use crate::health::lost_nodes::LostMembers;
-use crate::health::maintenance::{Notice, Visit, Works};
+use crate::health::maintenance::{MaintenancePlan, Notice, Visit};
 use crate::health::plan::{Eviction, Memory, Plan, TemplateProblem, plan};
 use crate::health::remediation::Remediations;
 use crate::shell::leader::{Leader, LeaderError};
@@ -124,12 +124,19 @@ impl Rounds {
         }
         let now = facts::unix(now);
         let began = Instant::now();
-        let Plan { mut orders, mut statuses, evictions, candidates, lost, mut works, remediations } =
-            plan(&self.facts, &mut self.memory, self.repair.as_ref(), now);
+        let Plan {
+            mut orders,
+            mut statuses,
+            evictions,
+            candidates,
+            lost,
+            mut maintenance,
+            remediations,
+        } = plan(&self.facts, &mut self.memory, self.repair.as_ref(), now);
         self.leader.metrics.health().planned(began.elapsed());
         // A breaker is written before what it stops, so that a leader that follows knows of it.
-        let mut of_works = std::mem::take(&mut works.statuses);
-        let mut taints = std::mem::take(&mut works.taints);
+        let mut of_works = std::mem::take(&mut maintenance.statuses);
+        let mut taints = std::mem::take(&mut maintenance.taints);
         let [last_status, last_work, last_taint, last_orders] = &mut self.last;
         turn(&mut statuses, last_status, |status| (false, &status.name));
         turn(&mut of_works, last_work, |status| (false, &status.name));
@@ -146,7 +153,7 @@ impl Rounds {
         let is_done = self.write(orders.into_iter().map(Write::Orders).collect()).await;
         // An eviction is ordered before pods are evicted: a leader that follows counts it.
         let evictions = if is_done { evictions } else { self.ordered(evictions) };
-        let visits = self.order(works, now);
+        let visits = self.order(maintenance, now);
         let departures = departures(&self.facts, evictions, candidates, visits, lost);
         renew(&self.outputs.departures, departures);
         renew(&self.outputs.remediations, remediations);
@@ -164,19 +171,19 @@ impl Rounds {
 
     /// Takes what another task found out, while this process leads.
     fn learn(&mut self, finding: Finding) {
-        let learned = &mut self.memory.learned;
+        let findings = &mut self.memory.findings;
         match finding {
             Finding::Pods(node, pods) => {
-                learned.pods.insert(node, pods);
+                findings.pods.insert(node, pods);
             }
             Finding::Hooked(node, devices) => {
-                learned.hooked.insert(node, devices);
+                findings.hooked.insert(node, devices);
             }
             Finding::Lost(node, members) => {
                 self.memory.lost.members.insert(node, members);
             }
             Finding::Informed(uid, generation) => {
-                learned.informed.insert((uid, generation));
+                findings.informed.insert((uid, generation));
             }
             Finding::Template(policy, problem) => {
                 self.memory.templates.insert(policy, problem);
@@ -225,8 +232,8 @@ impl Rounds {
     }
 
     /// Hands on the notices of work on nodes, and returns its visits.
-    fn order(&self, works: Works, now: u64) -> Vec<Visit> {
-        let Works { mut visits, notices, .. } = works;
+    fn order(&self, maintenance: MaintenancePlan, now: u64) -> Vec<Visit> {
+        let MaintenancePlan { mut visits, notices, .. } = maintenance;
         for visit in &mut visits {
             // As with devices: a leader that follows counts a node that is drained.
             let work = self.facts.maintenances.get(&visit.maintenance);

@@ -2,8 +2,8 @@
 
 mod checkpoints;
 mod lost;
+mod maintenance;
 mod remediations;
-mod works;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -131,7 +131,7 @@ fn pods_of_a_suspect_device_that_can_save_their_work_leave_within_the_budget() {
     }
     let hook = |bench: &mut Bench, number: usize| {
         let devices = ["gpu-0".to_owned()].into();
-        bench.memory.learned.hooked.insert(node(number), devices);
+        bench.memory.findings.hooked.insert(node(number), devices);
     };
     let plan = bench.round();
     assert_eq!((evicted(&plan).len(), plan.candidates.len()), (0, 3), "pods are looked at first");
@@ -172,7 +172,7 @@ fn no_pod_is_asked_to_leave_a_suspect_device_unless_the_policy_evicts_and_few_no
         let mut bench = occupied(20);
         bench.report(0, 0, State::Suspect { reason, needs }, HOUR);
         setup(&mut bench);
-        bench.memory.learned.hooked.insert(node(0), ["gpu-0".to_owned()].into());
+        bench.memory.findings.hooked.insert(node(0), ["gpu-0".to_owned()].into());
         let plan = bench.round();
         assert!(plan.evictions.is_empty() && plan.candidates.is_empty());
     }
@@ -181,6 +181,6 @@ fn no_pod_is_asked_to_leave_a_suspect_device_unless_the_policy_evicts_and_few_no
     for number in [1, 2, 3] {
         storm.report(number, 0, State::Suspect { reason, needs }, 10);
     }
-    storm.memory.learned.hooked.insert(node(0), ["gpu-0".to_owned()].into());
+    storm.memory.findings.hooked.insert(node(0), ["gpu-0".to_owned()].into());
     assert!(evicted(&storm.round()).is_empty());
 }

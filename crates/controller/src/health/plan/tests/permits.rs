@@ -238,16 +238,16 @@ fn a_permit_is_withdrawn_when_pods_that_may_run_come_and_evicts_none() {
         island.device(0, gpu).resets_alone = false;
     }
     island.report(0, 0, fenced(Remedy::ResetFunction), HOUR);
-    for (mut bench, guest) in [(remap, 0), (island, 1)] {
+    for (mut bench, occupant) in [(remap, 0), (island, 1)] {
         bench.round();
         assert_eq!(bench.permits(), ["n00/gpu-0 reset-function"]);
-        bench.device(0, guest).is_occupied = true;
+        bench.device(0, occupant).is_occupied = true;
         for _ in 0..2 {
             let plan = bench.round();
             assert!(no_eviction(&mut bench, &plan), "{:?}", plan.evictions);
-            assert!(bench.permits().is_empty(), "{guest}");
+            assert!(bench.permits().is_empty(), "{occupant}");
         }
-        bench.device(0, guest).is_occupied = false;
+        bench.device(0, occupant).is_occupied = false;
         bench.round();
         assert_eq!(bench.permits(), ["n00/gpu-0 reset-function"]);
     }
@@ -354,8 +354,8 @@ fn work_on_nodes_that_cannot_be_read_stops_no_remedy_and_no_taint_changes() {
     bench.report(0, 0, fenced(Remedy::ResetFunction), HOUR);
     bench.facts.nodes.get_mut(&node(1)).unwrap().is_in_maintenance = true;
     bench.facts.apply(Change::Unserved(Kind::Maintenance));
-    assert_eq!(bench.round().works, Works::default());
+    assert_eq!(bench.round().maintenance, MaintenancePlan::default());
     assert_eq!(bench.permits().len(), 1);
     bench.facts.apply(Change::End(Kind::Maintenance));
-    assert_eq!(bench.round().works.taints, [(node(1), false)]);
+    assert_eq!(bench.round().maintenance.taints, [(node(1), false)]);
 }

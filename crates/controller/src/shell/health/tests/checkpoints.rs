@@ -70,10 +70,13 @@ impl Cluster {
             }
             if path.ends_with("/maintenances/m") {
                 let draining = json!([{"name": "n", "since": "1970-01-12T13:40:00Z"}]);
-                return (200, works::maintenance(&draining));
+                return (200, maintenance::maintenance(&draining));
             }
             if path.ends_with("/nodes/n") {
                 return (200, json!({"metadata": {"name": "n"}, "spec": {}}));
+            }
+            if path.ends_with("/pods/train/status") {
+                return (200, hooked());
             }
             if path.contains("/events") {
                 return (201, serde_json::from_slice(request.body()).unwrap());
@@ -94,10 +97,9 @@ impl Cluster {
         let writes = writes.map(|request| {
             let path = request.uri().path();
             let body: Value = serde_json::from_slice(request.body()).unwrap();
-            match path.contains("/events") {
-                true => body["reason"].as_str().unwrap().to_owned(),
-                false => path.rsplit('/').next().unwrap().to_owned(),
-            }
+            let is_event = path.contains("/events");
+            let last = path.rsplit('/').next().unwrap();
+            if is_event { body["reason"].as_str().unwrap().to_owned() } else { last.to_owned() }
         });
         (next, writes.collect())
     }
@@ -127,7 +129,9 @@ async fn a_pod_is_asked_once_and_leaves_when_its_work_is_saved() {
     );
     assert_eq!(request["since"], "1970-01-12T13:46:40Z");
     for outcome in [None, Some("Running")] {
-        outcome.map(|outcome| cluster.report(outcome));
+        if let Some(outcome) = outcome {
+            cluster.report(outcome);
+        }
         let (next, writes) = cluster.look(&wanted, 60).await;
         assert_eq!((next, writes.len()), (Next::By(until), 0), "also for another controller");
     }
