@@ -3,6 +3,9 @@
 //! The file is YAML with keys in camelCase. Unknown keys are errors. Missing keys have the defaults
 //! of [`Config::default`].
 
+#[cfg(test)]
+mod tests;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

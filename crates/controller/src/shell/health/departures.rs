@@ -344,7 +344,7 @@ impl Found {
             }
             Member::Waits(until) => self.due = Some(self.due.unwrap_or(until).min(until)),
             Member::Leaves(since) => {
-                self.lost.leaving_since = self.lost.leaving_since.max(Some(since))
+                self.lost.leaving_since = self.lost.leaving_since.max(Some(since));
             }
         }
         None

@@ -47,11 +47,12 @@ async fn look(is_evicted: bool, now: i64) -> (Next, Vec<String>, Finding) {
     let (reader, mut found) = reader(&api, true);
     let now = Timestamp::from_second(now).unwrap();
     let next = reader.look("n", &departures, now).await.unwrap();
+    let found = found.recv().await.unwrap();
     let requests = api.requests();
     let writes = requests.iter().filter(|request| request.method() != "GET");
     let writes = writes.map(|request| format!("{} {}", request.method(), request.uri().path()));
     let writes = writes.filter(|write| !write.contains("/events")).collect();
-    (next, writes, found.recv().await.unwrap())
+    (next, writes, found)
 }
 
 #[tokio::test]
