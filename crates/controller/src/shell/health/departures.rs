@@ -178,7 +178,8 @@ impl Reader {
             }
             _ => false,
         };
-        let is_idle = found.left == 0 && evictions.is_empty() && found.lost.due == 0;
+        let has_members = found.lost != LostMembers::default();
+        let is_idle = found.left == 0 && evictions.is_empty() && !has_members;
         let due = found.due;
         let next = self.end(node, found, health.as_ref(), is_turn, now).await?;
         let next = if is_idle && next == Next::Soon { Next::Later } else { next };
