@@ -56,6 +56,15 @@ pub enum MaintenanceError {
     },
 }
 
+impl Plan {
+    /// Whether a node with these labels is meant.
+    pub fn is_meant(&self, name: &str, labels: &BTreeMap<String, String>) -> bool {
+        let has = |(key, value): (&String, &String)| labels.get(key) == Some(value);
+        self.node_names.contains(name)
+            || (!self.node_selector.is_empty() && self.node_selector.iter().all(has))
+    }
+}
+
 impl MaintenanceSpec {
     /// The plan, if all values are valid. Whether its end has come is the caller's question: this has no clock.
     pub fn check(&self) -> Result<Plan, MaintenanceError> {

@@ -36,6 +36,22 @@ fn a_spec_has_defaults_and_times_of_any_zone() {
 }
 
 #[test]
+fn nodes_are_meant_by_all_labels_or_by_name() {
+    let labels = |pairs: &[(&str, &str)]| {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    };
+    let mut named = spec();
+    named.node_selector.insert("zone".to_owned(), "z".to_owned());
+    named.node_names = vec!["n1".to_owned()];
+    let plan = named.check().unwrap();
+    assert!(plan.is_meant("n0", &labels(&[("rack", "r7"), ("zone", "z"), ("more", "")])));
+    assert!(!plan.is_meant("n0", &labels(&[("rack", "r7")])));
+    assert!(plan.is_meant("n1", &labels(&[])));
+    let by_name = MaintenanceSpec { node_selector: BTreeMap::new(), ..named };
+    assert!(!by_name.check().unwrap().is_meant("n0", &labels(&[("rack", "r7")])));
+}
+
+#[test]
 fn errors_name_the_field_and_the_reason() {
     assert_eq!(
         error(|spec| spec.node_selector.clear()),

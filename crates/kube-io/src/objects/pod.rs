@@ -88,6 +88,8 @@ pub struct PodSpec {
     pub group: Option<String>,
     /// `spec.terminationGracePeriodSeconds`.
     pub grace_seconds: i64,
+    /// `spec.activeDeadlineSeconds`: how long it may run, in seconds.
+    pub active_deadline_seconds: Option<i64>,
 }
 
 /// A container.

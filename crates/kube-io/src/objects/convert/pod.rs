@@ -47,6 +47,7 @@ struct WireSpec {
     host_network: Option<bool>,
     scheduling_group: Option<WireGroup>,
     termination_grace_period_seconds: Option<i64>,
+    active_deadline_seconds: Option<i64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -169,6 +170,7 @@ impl WireSpec {
             is_host_network,
             group: self.scheduling_group.and_then(|group| filled(group.pod_group_name)),
             grace_seconds: self.termination_grace_period_seconds.unwrap_or(DEFAULT_GRACE),
+            active_deadline_seconds: self.active_deadline_seconds,
             ..PodSpec::default()
         };
         let volumes = self.volumes.into_iter().flatten();

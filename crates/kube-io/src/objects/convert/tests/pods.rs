@@ -42,7 +42,7 @@ fn a_pod_with_everything_is_read_whole() {
     let spec = &pod.spec;
     assert_eq!((&*spec.scheduler, spec.priority, spec.may_preempt), ("octavo", 1000, false));
     assert_eq!(spec.group.as_deref(), Some("train"));
-    assert_eq!(spec.grace_seconds, 45);
+    assert_eq!((spec.grace_seconds, spec.active_deadline_seconds), (45, Some(600)));
     let kinds: Vec<_> = spec.containers.iter().map(|one| (one.name.as_str(), one.kind)).collect();
     assert_eq!(
         kinds,
