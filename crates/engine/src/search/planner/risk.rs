@@ -15,9 +15,13 @@ use crate::cluster::Cluster;
 use crate::node::NodeId;
 use crate::objective::CostTerm;
 use crate::objective::policy::PolicyError;
-use crate::plan::{Plan, RunnerUp};
+use crate::plan::{Plan, PlanResult, RunnerUp};
 use crate::preemption::PreemptionBudget;
 use crate::solve::ranks;
+
+/// GPUs that a search closes, at most: each costs the planner's caches a node. Of more GPUs the nodes are
+/// left out as a whole.
+const MAX_CLOSED: usize = 64;
 
 impl Planner {
     /// The plan, or one that the policy prefers because its GPUs have less risk. Plans that disturb
@@ -41,15 +45,11 @@ impl Planner {
         }
         let mut steps = plan.steps;
         for class in RiskClass::ALL {
-            let closed = close_riskier(&mut world.cluster, class);
-            if closed.is_empty() {
+            let riskier = riskier(&world.cluster, class);
+            if riskier.is_empty() {
                 break;
             }
-            let preemption_budget = &PreemptionBudget::none();
-            let answer =
-                self.decide_at_any_risk(world, &DecisionInput { preemption_budget, ..*input });
-            open(&mut world.cluster, &closed);
-            let found = match answer? {
+            let found = match self.decide_without(world, input, &riskier)? {
                 Ok(found) => found,
                 Err(refusal) => {
                     steps = steps.saturating_add(refusal.steps);
@@ -70,27 +70,43 @@ impl Planner {
         }
         Ok(Plan { steps, ..plan })
     }
+
+    /// Decides without these GPUs, and without disturbing other pods.
+    fn decide_without(
+        &mut self,
+        world: &mut World,
+        input: &DecisionInput<'_>,
+        gpus: &[(NodeId, u16)],
+    ) -> Result<PlanResult, PolicyError> {
+        let preemption_budget = &PreemptionBudget::none();
+        if gpus.len() > MAX_CLOSED {
+            let nodes = gpus.iter().map(|(node, _)| *node);
+            let forbidden = &nodes.chain(input.forbidden.iter().copied()).collect();
+            let input = DecisionInput { preemption_budget, forbidden, ..*input };
+            return self.decide_at_any_risk(world, &input);
+        }
+        set_open(&mut world.cluster, gpus, false);
+        let input = DecisionInput { preemption_budget, ..*input };
+        let answer = self.decide_at_any_risk(world, &input);
+        set_open(&mut world.cluster, gpus, true);
+        answer
+    }
 }
 
-/// Closes the open GPUs of more risk than this class.
-fn close_riskier(cluster: &mut Cluster, class: RiskClass) -> Vec<(NodeId, u16)> {
+/// The open GPUs of more risk than this class.
+fn riskier(cluster: &Cluster, class: RiskClass) -> Vec<(NodeId, u16)> {
     let on_node = |node: &NodeId| {
         let node = *node;
         let gpus = (0_u16..).zip(cluster.gpus(node));
         let riskier = gpus.filter(move |(_, gpu)| gpu.risk > class && !gpu.is_closed);
-        riskier.map(move |(gpu, _)| (node, gpu)).collect::<Vec<_>>()
+        riskier.map(move |(gpu, _)| (node, gpu))
     };
-    let closed: Vec<_> = cluster.risky_nodes().iter().flat_map(on_node).collect();
-    for (node, gpu) in &closed {
-        // Cannot fail: the GPU exists.
-        let _ = cluster.set_gpu_open(*node, *gpu, false);
-    }
-    closed
+    cluster.risky_nodes().iter().flat_map(on_node).collect()
 }
 
-fn open(cluster: &mut Cluster, closed: &[(NodeId, u16)]) {
-    for (node, gpu) in closed {
+fn set_open(cluster: &mut Cluster, gpus: &[(NodeId, u16)], is_open: bool) {
+    for (node, gpu) in gpus {
         // Cannot fail: the GPU exists.
-        let _ = cluster.set_gpu_open(*node, *gpu, true);
+        let _ = cluster.set_gpu_open(*node, *gpu, is_open);
     }
 }

@@ -135,6 +135,18 @@ fn a_gang_avoids_risk_unless_that_takes_more_hops() {
 }
 
 #[test]
+fn of_very_many_risky_gpus_the_nodes_are_avoided() {
+    let default = PlacementPolicy::default();
+    let mut world = world(100, &[]);
+    for node in world.cluster.nodes().filter(|node| !matches!(node.0, 40 | 41)).collect::<Vec<_>>()
+    {
+        world.cluster.set_gpu_risk(node, 0, RiskClass::High).unwrap();
+    }
+    let plan = decide(&mut Planner::default(), &mut world, &default, &gang(2, GPUS));
+    assert_eq!(places(&plan).iter().map(|place| place.0).collect::<Vec<_>>(), [40, 41]);
+}
+
+#[test]
 fn an_expected_loss_counts_risky_gpus_once() {
     let mut world = world(1, &[(0, 0, RiskClass::High)]);
     let mut pod = gang(1, GPUS);
