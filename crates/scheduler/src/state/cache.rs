@@ -18,6 +18,7 @@ pub(super) mod nodes;
 mod places;
 pub(super) mod pod;
 mod pods;
+mod repairs;
 pub(super) mod shape;
 pub(super) mod unmodeled_nodes;
 
@@ -42,6 +43,7 @@ use gpu_risk::GpuRisks;
 use node::NodeRecord;
 use node_mask::MaskAllocator;
 use pod::PodRecord;
+use repairs::FullRun;
 
 /// The observed and assumed state of the cluster.
 #[derive(Debug)]
@@ -63,6 +65,7 @@ pub(super) struct Cache {
     lost: BTreeMap<NodeName, u64>,
     /// Gangs that run with fewer members than their minimum, with the time in milliseconds since when.
     below_minimum: BTreeMap<GroupName, u64>,
+    full_runs: BTreeMap<GroupName, FullRun>,
     budgets: BTreeMap<ObjectName, Arc<Budget>>,
     footprints: HashSet<Arc<PodRequests>>,
     /// Number of footprints at which those without pods are removed.
@@ -102,6 +105,7 @@ impl Cache {
             nodes: BTreeMap::new(),
             lost: BTreeMap::new(),
             below_minimum: BTreeMap::new(),
+            full_runs: BTreeMap::new(),
             budgets: BTreeMap::new(),
             footprints: HashSet::default(),
             max_footprints: pods::MIN_FOOTPRINTS,

@@ -35,6 +35,7 @@ mod queue_fairness;
 mod random_claims;
 mod random_faults;
 mod random_wakes;
+mod repairs;
 mod replay;
 mod rollback;
 mod small_gangs;

@@ -164,11 +164,13 @@ impl PlacementPolicy {
         !Constraints { max_pods_disturbed: None, ..self.constraints().clone() }.is_empty()
     }
 
-    /// The policy without spare nodes: for the repairs that these are kept for.
+    /// The policy without the spare nodes that are kept for repairs of a priority. Those that are lent
+    /// to workloads of such a priority are kept for others.
     #[must_use]
-    pub fn without_spares(&self) -> Self {
+    pub fn for_repair(&self, priority: i32) -> Self {
         let mut policy = self.clone();
-        policy.spec.constraints.spares.clear();
+        let is_lent = |spares: &Spares| spares.lend_below_priority.is_some_and(|it| priority < it);
+        policy.spec.constraints.spares.retain(is_lent);
         policy
     }
 

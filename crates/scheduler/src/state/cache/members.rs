@@ -139,7 +139,7 @@ impl Cache {
     }
 
     /// What a gang lacks if of its present members only those count for which `counts` holds.
-    fn missing_if(
+    pub(super) fn missing_if(
         &self,
         group: &GroupName,
         spec: &GroupSpec,
@@ -162,12 +162,15 @@ impl Cache {
         self.members(group).filter(is_running).cloned().collect()
     }
 
-    /// Records since when a gang runs with fewer members than its minimum.
+    /// Records that a gang runs with its minimum, or since when with fewer members.
     pub(in crate::state) fn track_minimum(&mut self, group: &GroupName) {
-        let is_below = self.spec_of(group).is_some_and(|spec| {
-            !self.missing_if(group, &spec, is_running).is_empty()
-                && !self.running_members(group).is_empty()
-        });
+        let spec = self.spec_of(group);
+        let is_full = |spec: &GroupSpec| self.missing_if(group, spec, is_running).is_empty();
+        let full = spec.clone().filter(|spec| is_full(spec));
+        let is_below = spec.is_some() && full.is_none() && !self.running_members(group).is_empty();
+        if let Some(spec) = full {
+            self.note_full_run(group, spec);
+        }
         if is_below {
             self.below_minimum.entry(group.clone()).or_insert(self.now);
         } else {
@@ -183,7 +186,7 @@ impl Cache {
 }
 
 /// Whether a pod runs, or its bind is in flight, and it has not been asked to leave.
-fn is_running(record: &PodRecord) -> bool {
+pub(super) fn is_running(record: &PodRecord) -> bool {
     let has_node = record
         .place
         .as_ref()

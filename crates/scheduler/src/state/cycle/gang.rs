@@ -15,7 +15,6 @@ use crate::devices::AskedClaim;
 use crate::groups::{GroupName, GroupSpec};
 use crate::state::Scheduler;
 use crate::state::cache::Cache;
-use crate::state::cache::pod::{PlaceState, PodRecord};
 use crate::state::cycle::decide::{Attempt, MAX_ATTEMPTS, Room};
 use crate::state::cycle::gang_request::{
     GangRequest, IncompleteSegment, Restrictions, RuledOutNodes, rule_out,
@@ -23,7 +22,7 @@ use crate::state::cycle::gang_request::{
 use crate::state::cycle::refusal_cache::LastRefusal;
 use crate::state::cycle::reserve::{AssumedPlacement, ReserveError};
 use crate::state::cycle::verify::PlanFault;
-use crate::state::queue::{QueueKey, Search};
+use crate::state::queue::{QueueKey, Search, State};
 use crate::state::reporter::pending_reason::{NodeError, PendingReason};
 
 /// Maximum number of attempts of one decision in addition to [`MAX_ATTEMPTS`].
@@ -129,29 +128,20 @@ impl Scheduler {
         }
         let policy =
             self.cache.policies().find(spec.policy.as_deref()).map_err(PendingReason::NoPolicy)?;
-        let has_spares = !policy.constraints().spares.is_empty();
-        let policy = if has_spares && self.is_repair(group, &spec) {
-            Arc::new(policy.without_spares())
-        } else {
-            Arc::clone(policy)
-        };
+        let repair = self.cache.repair_policy(group, &spec, policy);
+        let is_repair = repair.is_some();
+        let policy = repair.map_or_else(|| Arc::clone(policy), Arc::new);
         let places = self.take_member_places(group);
         let successors = self.cache.successors(group, &places);
         let outcome = self
             .reserve_member_places(&places, &successors)
             .and_then(|assumed| self.schedule_beside(group, key, attempt, spec, policy, assumed));
         self.restore_member_places(places, &successors, outcome.as_ref().ok().copied());
+        if is_repair && outcome.is_ok() && self.queue.is_refused(key) {
+            // Members above the minimum are next, and leave spare nodes free.
+            self.queue.set_state(key, State::Ready);
+        }
         outcome.map(|_| ())
-    }
-
-    /// Whether a gang that has run lacks members: spare nodes are kept for those.
-    fn is_repair(&self, group: &GroupName, spec: &GroupSpec) -> bool {
-        let records = self.cache.members(group).filter_map(|uid| self.cache.pod(uid));
-        let is_bound = |record: &&PodRecord| {
-            record.place.as_ref().is_some_and(|place| place.state == PlaceState::Bound)
-        };
-        let bound = u32::try_from(records.filter(is_bound).count()).unwrap_or(u32::MAX);
-        self.reservations.is_restarting(group) || (bound > 0 && bound < spec.min)
     }
 
     /// Finds places for the members that have none, beside those that are assumed already. Returns

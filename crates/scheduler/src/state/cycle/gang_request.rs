@@ -5,6 +5,7 @@
 mod ports;
 mod restrictions;
 mod segments;
+mod surplus;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -122,6 +123,7 @@ impl Scheduler {
     ) -> Result<GangRequest, PendingReason> {
         let wishes = self.cache.wishes_of(spec).map_err(PendingReason::Group)?;
         let mut members = self.cache.member_order(group, spec);
+        self.cache.leave_out_surplus(&mut members, group, spec);
         let sizes: Vec<_> =
             wishes.subs.iter().map(|(_, segment)| segment.map(|segment| segment.size)).collect();
         let (incomplete, is_incomplete) =
@@ -377,7 +379,7 @@ impl Cache {
         }
     }
 
-    fn profile_of_group(&self, group: &GroupName, spec: &GroupSpec) -> Profile {
+    pub(in crate::state) fn profile_of_group(&self, group: &GroupName, spec: &GroupSpec) -> Profile {
         let members = self.members(group);
         let mut records = members.filter_map(|uid| self.pod(uid));
         let priority = spec.priority.or_else(|| {

@@ -45,6 +45,7 @@ impl Scheduler {
         // The other members may be too few now.
         self.queue.outdate(group, None);
         if self.cache.leave_group(uid, group) {
+            self.cache.end_full_run(group, self.reservations.is_restarting(group));
             let key = QueueKey::Group(group.clone());
             self.queue.remove(&key);
             self.reporter.forget_gang(group);
@@ -59,6 +60,7 @@ impl Scheduler {
         }
         let whole: BTreeSet<GroupName> = groups.iter().map(GroupName::whole).collect();
         self.forget_restarts(|group| whole.contains(&group.whole()));
+        self.cache.forget_full_runs(|group| whole.contains(&group.whole()));
         let concerned = self.cache.pods().values().filter(|record| {
             record.named_group.as_ref().is_some_and(|group| whole.contains(&group.whole()))
         });

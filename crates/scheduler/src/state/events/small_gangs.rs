@@ -32,6 +32,7 @@ impl Scheduler {
             );
             // Others may have the places at once.
             self.forget_restarts(|other| *other == group);
+            self.cache.end_full_run(&group, false);
             for uid in members {
                 self.remove_member(&uid, Reason::GangBelowMinimum, message.clone(), true);
             }

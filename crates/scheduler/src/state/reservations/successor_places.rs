@@ -162,6 +162,7 @@ impl Scheduler {
     pub(in crate::state) fn drop_expired_successor_places(&mut self) -> Option<u64> {
         let now = self.cache.now();
         self.reservations.restarts.retain(|_, until| *until > now);
+        self.cache.forget_full_runs(|_| false);
         self.drop_successor_places(|place| place.until <= now);
         self.reservations.successors.iter().map(|place| place.until).min()
     }

@@ -1,0 +1,70 @@
+//! Gangs that ran in full. One that lacks members since is repaired: it may take spare nodes for as
+//! many as it lacks. A gang that grows is no repair.
+
+use std::sync::Arc;
+
+use octavo_engine::objective::policy::PlacementPolicy;
+
+use super::Cache;
+use super::members::is_running;
+use crate::groups::{GroupName, GroupSpec};
+
+/// Milliseconds after a fault for which a gang without members may come back as a repair. Owners that
+/// create pods again wait longer after each failure: for a Job up to six minutes.
+const COMES_BACK_MS: u64 = 3_600_000;
+
+/// A gang that ran with its minimum of members.
+#[derive(Clone, Debug)]
+pub(super) struct FullRun {
+    /// Its spec at that time.
+    spec: Arc<GroupSpec>,
+    /// Once all members have left after a fault: when that is forgotten, in milliseconds.
+    forget_at: Option<u64>,
+}
+
+impl Cache {
+    /// Records that a gang runs with its minimum.
+    pub(super) fn note_full_run(&mut self, group: &GroupName, spec: Arc<GroupSpec>) {
+        self.full_runs.insert(group.clone(), FullRun { spec, forget_at: None });
+    }
+
+    /// The last member of a gang has left. After a fault it may come back as a repair.
+    pub(in crate::state) fn end_full_run(&mut self, group: &GroupName, is_fault: bool) {
+        let forget_at = is_fault.then(|| self.now.saturating_add(COMES_BACK_MS));
+        match self.full_runs.get_mut(group).filter(|_| is_fault) {
+            Some(run) => run.forget_at = forget_at,
+            None => _ = self.full_runs.remove(group),
+        }
+    }
+
+    /// Forgets gangs without members whose time is over, or whose object has changed.
+    pub(in crate::state) fn forget_full_runs(&mut self, has_changed: impl Fn(&GroupName) -> bool) {
+        let now = self.now;
+        let is_over = |group: &GroupName, at: u64| at <= now || has_changed(group);
+        self.full_runs.retain(|group, run| !run.forget_at.is_some_and(|at| is_over(group, at)));
+    }
+
+    /// The policy by which a gang gets its lacking members, if it is repaired and spare nodes are for
+    /// it. Nodes that are lent below a priority are not for repairs below it.
+    pub(in crate::state) fn repair_policy(
+        &self,
+        group: &GroupName,
+        spec: &GroupSpec,
+        policy: &PlacementPolicy,
+    ) -> Option<PlacementPolicy> {
+        let spares = &policy.constraints().spares;
+        if spares.is_empty() || !self.is_repair(group, spec) {
+            return None;
+        }
+        let repair = policy.for_repair(self.profile_of_group(group, spec).priority);
+        (repair.constraints().spares.len() < spares.len()).then_some(repair)
+    }
+
+    /// Whether a gang that ran in full lacks members, and wants no more than it had.
+    fn is_repair(&self, group: &GroupName, spec: &GroupSpec) -> bool {
+        let Some(run) = self.full_runs.get(group) else { return false };
+        let had = |name: &str| run.spec.subs.iter().find(|sub| *sub.name == *name);
+        spec.subs.iter().all(|sub| had(&sub.name).is_some_and(|had| sub.min <= had.min))
+            && !self.missing_if(group, spec, is_running).is_empty()
+    }
+}
