@@ -60,6 +60,9 @@ pub struct Config {
     pub repair_after_seconds: u64,
     /// Who deletes them.
     pub repair_by: RepairBy,
+    /// Seconds before the start of a `Maintenance` from which on its nodes take only pods with GPUs
+    /// that end or yield in time; 0: until its start they take any.
+    pub maintenance_horizon_seconds: u64,
     /// Most concurrent writes of pods and claims.
     pub writes_in_flight: u32,
     /// Which bound pods get an event `Scheduled`.
@@ -146,6 +149,7 @@ impl Default for Config {
             defragmentation: Defragmentation::default(),
             repair_after_seconds: core.repair_after_seconds,
             repair_by: RepairBy::default(),
+            maintenance_horizon_seconds: core.maintenance_horizon_seconds,
             writes_in_flight: BinderOptions::default().max_in_flight,
             scheduled_events: ScheduledEvents::default(),
             explanations: core.explanations,
@@ -223,6 +227,7 @@ impl Config {
             defragmentation_moves: moves,
             hold_seconds: self.defragmentation.hold_seconds,
             repair_after_seconds,
+            maintenance_horizon_seconds: self.maintenance_horizon_seconds,
             explanations: self.explanations,
             records: self.records,
             pod_records: self.pod_records,

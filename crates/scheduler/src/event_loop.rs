@@ -4,7 +4,7 @@
 mod leader_sync;
 mod observed_clock;
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use octavo_kube_io::watch::{Relist, WatchEvent};
 use tokio::sync::mpsc;
@@ -90,6 +90,7 @@ pub(crate) async fn run(mut scheduler: Scheduler, channels: Channels) {
             () = tokio::time::sleep_until(wait) => {}
         }
         scheduler.advance_clock(clock.advance(Instant::now()));
+        scheduler.set_wall_clock(unix_seconds(SystemTime::now()));
         while let Ok(result) = op_results.try_recv() {
             results.push(result);
         }
@@ -187,6 +188,11 @@ pub(crate) async fn run(mut scheduler: Scheduler, channels: Channels) {
             next.map_or(MAX_TICK_INTERVAL, |next| Duration::from_millis(next.saturating_sub(now)));
         next_wake = Instant::now() + at.min(MAX_TICK_INTERVAL);
     }
+}
+
+/// A time in seconds since 1970.
+fn unix_seconds(at: SystemTime) -> u64 {
+    at.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// The result of an operation that was decided in an earlier term and is not sent.

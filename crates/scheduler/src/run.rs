@@ -23,7 +23,7 @@ use crate::event_loop;
 use crate::groups::Groups;
 use crate::metrics::Metrics;
 use crate::policies::Policies;
-use crate::state::{Scheduler, node_health_kind};
+use crate::state::{Scheduler, maintenance_kind, node_health_kind};
 use crate::status::{StatusOptions, StatusWriter};
 
 /// How often the age of watches is reported to the metrics.
@@ -162,7 +162,7 @@ fn spawn_decision_thread(
 
 fn watch_options() -> WatchOptions {
     let mut kinds: Vec<WantedKind> = Groups::kinds().iter().map(wanted_kind).collect();
-    for Kind { api_version, kind } in [Policies::kind(), node_health_kind()] {
+    for Kind { api_version, kind } in [Policies::kind(), node_health_kind(), maintenance_kind()] {
         let (group, version) = api_version.split_once('/').unwrap_or_default();
         kinds.push(WantedKind {
             group: group.to_owned(),

@@ -33,6 +33,7 @@ use crate::devices::UnmodeledReason;
 use crate::status::{GroupPhase, StatusUpdate};
 use cache::Cache;
 pub(crate) use cache::gpu_risk::node_health_kind;
+pub(crate) use cache::maintenance::maintenance_kind;
 pub(crate) use cache::unmodeled_nodes::nodes_phrase;
 pub use config::{LevelConfig, SchedulerConfig};
 use operations::Operations;

@@ -353,6 +353,8 @@ fn default_facts() -> Vec<Fact> {
         fact("Role/octavo-scheduler", "/rules/1/resourceNames", json!([SCHEDULER])),
         fact("ClusterRole/octavo-scheduler", "/rules/12/resources", json!(["nodehealths"])),
         fact("ClusterRole/octavo-scheduler", "/rules/12/verbs", json!(["get", "list", "watch"])),
+        fact("ClusterRole/octavo-scheduler", "/rules/13/resources", json!(["maintenances"])),
+        fact("ClusterRole/octavo-scheduler", "/rules/13/verbs", json!(["get", "list", "watch"])),
         fact("DeviceClass", "/spec/extendedResourceName", json!("nvidia.com/gpu")),
         fact(POLICIES, "/spec/group", json!("octavo.dev")),
         fact(POLICIES, KEPT, json!("keep")),

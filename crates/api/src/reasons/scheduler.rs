@@ -141,7 +141,7 @@ pub(super) const PODS: &[Reason] = &[
     row(
         "Unschedulable",
         "Pod: condition `PodScheduled` is `False`, event `FailedScheduling`; PodGroup: condition `Scheduled` or `PodGroupScheduled` is `False`, event; metric `octavo_scheduler_decisions_total`",
-        "No node satisfies the request, or victims have to leave first. Cluster autoscalers add nodes for this reason alone.",
+        "No node satisfies the request, victims have to leave first, or the pod would hold up a `Maintenance` of nodes. Cluster autoscalers add nodes for this reason alone.",
         "`octavo explain pod` tells what would help.",
     ),
     row(

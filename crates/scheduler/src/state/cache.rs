@@ -11,6 +11,7 @@ pub(super) mod engine_cache;
 mod fit;
 pub(super) mod gpu_risk;
 pub(super) mod lost_nodes;
+pub(super) mod maintenance;
 pub(super) mod members;
 pub(super) mod node;
 pub(super) mod node_mask;
@@ -40,6 +41,7 @@ use crate::status::StatusUpdate;
 use changes::Changes;
 use engine_cache::{DesiredMember, EngineCache, Holder};
 use gpu_risk::GpuRisks;
+use maintenance::Maintenances;
 use node::NodeRecord;
 use node_mask::MaskAllocator;
 use pod::PodRecord;
@@ -77,6 +79,7 @@ pub(super) struct Cache {
     groups: Groups,
     policies: Policies,
     gpu_risks: GpuRisks,
+    maintenances: Maintenances,
     /// Whether the policies were checked against the current nodes.
     are_policies_checked: bool,
 
@@ -115,6 +118,7 @@ impl Cache {
             groups: Groups::default(),
             policies: Policies::default(),
             gpu_risks: GpuRisks::default(),
+            maintenances: Maintenances::default(),
             are_policies_checked: false,
             masks: MaskAllocator::default(),
             engine: EngineCache::empty(Planner::default()),

@@ -28,6 +28,9 @@ pub struct SchedulerConfig {
     /// Seconds for which a place is kept for the pod that an owner creates again: the new place of a
     /// moved pod, and that of a member of a gang that left by a fault.
     pub hold_seconds: u64,
+    /// Seconds before the start of a `Maintenance` from which on its nodes take only pods with GPUs
+    /// that end or yield in time; 0: until its start they take any.
+    pub maintenance_horizon_seconds: u64,
     /// Seconds before a pod whose bind failed is retried. Doubles with each failure, up to sixteen
     /// times.
     pub retry_seconds: u64,
@@ -75,6 +78,7 @@ impl Default for SchedulerConfig {
             defragmentation_moves: 0,
             repair_after_seconds: 60,
             hold_seconds: 30,
+            maintenance_horizon_seconds: 86_400,
             retry_seconds: 1,
             explanations: 10_000,
             records: 0,

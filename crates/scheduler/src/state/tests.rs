@@ -22,6 +22,7 @@ mod leadership;
 mod loan_ends;
 mod loans;
 mod lost_nodes;
+mod maintenance;
 mod member_places;
 mod metric_events;
 mod neighbours;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use octavo_kube_io::objects::{NodeName, PodUid};
 
-use super::Cache;
+use super::{Cache, maintenance};
 use crate::predicates::{Neighbours, NodeFilterKey, Usage};
 use crate::state::cycle::reserve::ReserveError;
 
 impl Cache {
-    /// Checks a node's taints, labels and reach of volumes.
+    /// Checks a node's taints, labels and reach of volumes, and whether work on it is ahead.
     pub(in crate::state) fn check_node_rules(
         &self,
         uid: &PodUid,
@@ -19,6 +19,10 @@ impl Cache {
         let (Some(record), Some(node)) = (self.pods.get(uid), self.nodes.get(node)) else {
             return Err(ReserveError::NoNode);
         };
+        let name = &node.node.meta.name.name;
+        if let Some(start) = self.work_before_end(self.stay_of(record), name) {
+            return Err(ReserveError::Rules(maintenance::phrase(name, false, start)));
+        }
         let node = &node.node;
         let gpus = self.devices.gpus(&node.meta.name.name);
         let checked = match &record.node_mask {

@@ -21,6 +21,8 @@ const MAX_MASKS: usize = 64;
 pub(in crate::state) struct MaskKey {
     pub(in crate::state) rules: NodeFilterKey,
     pub(in crate::state) gpus: GpuUse,
+    /// Whether nodes with work ahead do not suit it.
+    pub(in crate::state) is_kept_from_work: bool,
 }
 
 /// How a requirement is checked.

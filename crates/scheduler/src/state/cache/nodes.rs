@@ -8,6 +8,7 @@ use octavo_kube_io::objects::{Delta, Node, NodeName};
 
 use super::Cache;
 use super::engine_cache::{DesiredNode, EngineCache};
+use super::maintenance::Stay;
 use super::node::{self, NodeRecord};
 use super::node_mask::MaskKey;
 use crate::predicates::{Capacity, Usage};
@@ -64,6 +65,7 @@ impl Cache {
             self.devices_changed();
         }
         self.track_lost_node(node);
+        self.sync_maintenance(&name);
         self.sync_node(&name);
         true
     }
@@ -74,6 +76,7 @@ impl Cache {
         self.neighbours.drop_node(name);
         self.devices.apply_nodes(&Delta::Delete(record.node));
         self.lost.remove(name);
+        self.maintenances.forget(name);
         self.is_engine_stale = true;
         true
     }
@@ -186,9 +189,7 @@ impl Cache {
 
     /// Bits of the requirements that a node satisfies.
     fn features_of(&self, record: &NodeRecord) -> FeatureMask {
-        let gpus = self.devices.gpus(&record.node.meta.name.name);
-        let is_satisfied =
-            |key: &MaskKey| key.gpus.suits(gpus) && key.rules.check(&record.node).is_ok();
+        let is_satisfied = |key: &MaskKey| self.satisfies(record, key);
         self.masks
             .iter()
             .filter(|(_, key)| is_satisfied(key))
@@ -200,9 +201,9 @@ impl Cache {
         let Some(key) = self.masks.key_of(bit).cloned() else { return };
         let names: Vec<_> = self.nodes.keys().cloned().collect();
         for name in names {
-            let gpus = self.devices.gpus(&name);
+            let Some(record) = self.nodes.get(&name) else { continue };
+            let is_satisfied = self.satisfies(record, &key);
             let Some(record) = self.nodes.get_mut(&name) else { continue };
-            let is_satisfied = key.gpus.suits(gpus) && key.rules.check(&record.node).is_ok();
             let bits = record.features.0 & !(1 << bit) | u64::from(is_satisfied) << bit;
             if bits == record.features.0 {
                 continue;
@@ -212,6 +213,14 @@ impl Cache {
                 self.engine.set_features(&name, FeatureMask(bits));
             }
         }
+    }
+
+    /// Whether a node satisfies a requirement.
+    fn satisfies(&self, record: &NodeRecord, key: &MaskKey) -> bool {
+        let name = &record.node.meta.name.name;
+        key.gpus.suits(self.devices.gpus(name))
+            && key.rules.check(&record.node).is_ok()
+            && !(key.is_kept_from_work && self.work_before_end(Stay::Open, name).is_some())
     }
 
     fn desired_node(&self, name: &NodeName) -> Option<DesiredNode> {

@@ -7,6 +7,7 @@ use octavo_engine::workload::Profile;
 use octavo_engine::{Resources, Shape};
 use octavo_kube_io::objects::{NodeName, Pod};
 
+use super::maintenance::Stay;
 use super::node::GpuUse;
 use super::node_mask::NodeMask;
 use crate::bind::{OpId, PodRef};
@@ -33,6 +34,8 @@ pub(in crate::state) struct PodRecord {
     pub(in crate::state) has_indexed_claims: bool,
     /// Its node requirement, held while it is pending, or placed by this scheduler.
     pub(in crate::state) node_mask: Option<(NodeMask, NodeFilterKey, GpuUse)>,
+    /// How long it may hold up work on nodes, as its node requirement takes it.
+    pub(in crate::state) stay: Stay,
     /// Its request for the engine.
     pub(in crate::state) shape: Option<Arc<Shape>>,
     pub(in crate::state) profile: Option<Arc<Profile>>,
@@ -100,6 +103,7 @@ impl PodRecord {
             member_state: None,
             has_indexed_claims: false,
             node_mask: None,
+            stay: Stay::default(),
             shape: None,
             profile: None,
             place: None,

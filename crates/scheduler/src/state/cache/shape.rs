@@ -15,6 +15,7 @@ use octavo_kube_io::objects::PodUid;
 
 use super::Cache;
 use super::engine_cache::DesiredWorkload;
+use super::maintenance::Stay;
 use super::node::GpuUse;
 use super::node_mask::{MaskKey, NodeMask};
 use super::pod::{self, Place, PlaceState, PodRecord};
@@ -54,10 +55,12 @@ impl Cache {
     ) -> Option<(Arc<Shape>, NodeMask, bool)> {
         let record = self.pods.get(uid)?;
         let uses = record.gpu_use(ask);
-        let current = record.node_mask.as_ref().filter(|(_, _, used)| *used == uses);
+        let stay = self.stay_with(record, uses);
+        let is_current = record.stay == stay;
+        let current = record.node_mask.as_ref().filter(|(_, _, used)| *used == uses && is_current);
         let (mask, is_new) = match current {
             Some((mask, ..)) => (*mask, false),
-            None => self.acquire_mask(uid, uses)?,
+            None => self.acquire_mask(uid, uses, stay)?,
         };
         let record = self.pods.get_mut(uid)?;
         let shape = Shape {
@@ -77,15 +80,17 @@ impl Cache {
         Some((shape, mask, is_new))
     }
 
-    fn acquire_mask(&mut self, uid: &PodUid, uses: GpuUse) -> Option<(NodeMask, bool)> {
+    fn acquire_mask(&mut self, uid: &PodUid, uses: GpuUse, stay: Stay) -> Option<(NodeMask, bool)> {
         let record = self.pods.get_mut(uid)?;
         if let Some((old, ..)) = record.node_mask.take() {
             self.masks.release(old);
         }
         let rules = NodeFilterKey::of(&record.pod, &self.volumes);
-        let key = MaskKey { rules: rules.clone(), gpus: uses };
+        let is_kept_from_work = stay == Stay::Open;
+        let key = MaskKey { rules: rules.clone(), gpus: uses, is_kept_from_work };
         let (mask, is_new) = self.masks.acquire(&key, &record.pod);
         record.node_mask = Some((mask, rules, uses));
+        record.stay = stay;
         let NodeMask::Bit(bit) = mask else { return Some((mask, false)) };
         if is_new {
             self.recompute_mask_bit(bit);

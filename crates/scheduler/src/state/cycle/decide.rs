@@ -16,6 +16,7 @@ use crate::devices::{Ask, AskError, AskedClaim, Feasibility};
 use crate::predicates::{Exclusions, Unfit, Usage, check_resource_fit};
 use crate::state::Scheduler;
 use crate::state::cache::Cache;
+use crate::state::cache::maintenance::Stay;
 use crate::state::cache::node::{NodeRecord, is_owned};
 use crate::state::cache::node_mask::NodeMask;
 use crate::state::cache::pod::{self, PodRecord};
@@ -168,8 +169,8 @@ impl Cache {
         Ok((answer, explanation))
     }
 
-    /// Nodes that are infeasible for a pod for reasons unknown to the engine. For most pods the set
-    /// is empty and no node is checked.
+    /// Nodes that are infeasible for a pod for reasons unknown to the engine. For most pods no node is
+    /// checked, and the set has only nodes with work ahead.
     ///
     /// Resources that the engine counts forbid no node, because the engine can preempt for them.
     /// For the others `room` tells when they must be free.
@@ -181,8 +182,12 @@ impl Cache {
         away: &Exclusions,
         room: Room<'_>,
     ) -> NodeSet {
-        let mut forbidden = NodeSet::new();
-        let Some(record) = self.pod(uid) else { return forbidden };
+        let Some(record) = self.pod(uid) else { return NodeSet::new() };
+        let mut forbidden = match (self.stay_of(record), mask) {
+            // The bit says it.
+            (Stay::Open, NodeMask::Bit(_)) => NodeSet::new(),
+            (stay, _) => self.nodes_with_work_ahead(stay),
+        };
         let takes_uncounted = !matches!(room, Room::Devices)
             && pod::takes_uncounted(&record.footprint, |name| is_gpu(name, ask));
         let is_pinned = ask
@@ -297,8 +302,8 @@ impl Cache {
     }
 }
 
-/// Whether [`Cache::forbidden_nodes`] is equal for all pods with the same footprint and extended
-/// resources. Inexact requests must also have the same wish, and pods that others keep away the
+/// Whether [`Cache::forbidden_nodes`] is equal for all pods with the same footprint, extended
+/// resources and stay. Inexact requests must also have the same wish, and pods that others keep away the
 /// same exclusions.
 pub(in crate::state) fn is_described_by_class(
     mask: NodeMask,

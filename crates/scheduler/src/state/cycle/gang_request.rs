@@ -25,6 +25,7 @@ use crate::groups::{GroupName, GroupSpec};
 use crate::predicates::{Exclusions, PodRequests};
 use crate::state::Scheduler;
 use crate::state::cache::Cache;
+use crate::state::cache::maintenance::Stay;
 use crate::state::cache::node_mask::NodeMask;
 use crate::state::cycle::decide::{Room, is_described_by_class};
 use crate::state::reporter::pending_reason::PendingReason;
@@ -81,8 +82,9 @@ struct NodeConstraints {
 }
 
 /// What decides which nodes are forbidden to a pod: its footprint, its extended resources, its wish
-/// where only the allocator can decide, and the domains from which other pods keep it away.
-type RoomKey = (Arc<PodRequests>, BTreeMap<String, u64>, Option<RequestKey>, Exclusions);
+/// where only the allocator can decide, how long it stays, and the domains from which other pods keep
+/// it away.
+type RoomKey = (Arc<PodRequests>, BTreeMap<String, u64>, Option<RequestKey>, Stay, Exclusions);
 
 /// Forbidden nodes of the last member. Members are mostly equal.
 #[derive(Default)]
@@ -343,11 +345,13 @@ impl Cache {
         let away = self.exclusions(uid);
         let record = self.pod(uid).filter(|_| is_described_by_class(mask, ask, &away));
         let wish = record.filter(|_| !ask.is_exact).map(|_| self.devices().request_key(ask));
+        let stay = self.stay(uid);
         let forbidden = match (record, &cache.by_room) {
-            (Some(record), Some(((footprint, extended, wanted, from), forbidden)))
+            (Some(record), Some(((footprint, extended, wanted, stayed, from), forbidden)))
                 if Arc::ptr_eq(&record.footprint, footprint)
                     && *extended == ask.extended
                     && *wanted == wish
+                    && *stayed == stay
                     && *from == away =>
             {
                 Arc::clone(forbidden)
@@ -357,7 +361,7 @@ impl Cache {
                 if let Some(record) = record {
                     let footprint = Arc::clone(&record.footprint);
                     let forbidden = Arc::clone(&forbidden);
-                    let key = (footprint, ask.extended.clone(), wish, away);
+                    let key = (footprint, ask.extended.clone(), wish, stay, away);
                     cache.by_room = Some((key, forbidden));
                 }
                 forbidden
@@ -379,7 +383,11 @@ impl Cache {
         }
     }
 
-    pub(in crate::state) fn profile_of_group(&self, group: &GroupName, spec: &GroupSpec) -> Profile {
+    pub(in crate::state) fn profile_of_group(
+        &self,
+        group: &GroupName,
+        spec: &GroupSpec,
+    ) -> Profile {
         let members = self.members(group);
         let mut records = members.filter_map(|uid| self.pod(uid));
         let priority = spec.priority.or_else(|| {

@@ -2,18 +2,18 @@
 //! because of a taint or an unreadable claim. Others lack resources that the engine does not count,
 //! such as a port or a volume. The engine only explains a lack of the resources it counts.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use octavo_engine::gpu::ModelSet;
-use octavo_kube_io::objects::PodUid;
+use octavo_kube_io::objects::{NodeName, PodUid};
 
 use crate::devices::{Ask, AskedClaim, Feasibility, PodAllocationError, RequestKey};
 use crate::predicates::Unfit;
 use crate::state::Scheduler;
-use crate::state::cache::Cache;
 use crate::state::cache::node::NodeRecord;
 use crate::state::cache::node_mask::NodeMask;
 use crate::state::cache::pod;
+use crate::state::cache::{Cache, maintenance};
 use crate::state::cycle::decide::is_gpu;
 use crate::state::queue::QueueKey;
 
@@ -121,9 +121,14 @@ impl Cache {
         let mut covers_all_nodes = !self.nodes().is_empty();
         // An unreadable claim is reported once, not for each device.
         let mut fault: Option<String> = None;
+        let stay = self.stay_of(record);
+        // Each time once, with a node as an example.
+        let mut work: BTreeMap<u64, (&NodeName, usize)> = BTreeMap::new();
         for (name, node) in self.nodes() {
             if let Some(reason) = self.unfit_reason(uid, node) {
                 reasons.insert(reason);
+            } else if let Some(start) = self.work_before_end(stay, name) {
+                work.entry(start).or_insert((name, 0)).1 += 1;
             } else if let Err(unfit) = away.check(&node.node) {
                 reasons.insert(unfit.to_string());
             } else if !self.may_allocate_devices(ask, name) {
@@ -151,6 +156,10 @@ impl Cache {
             }
         }
         reasons.extend(fault);
+        let phrase = |(start, (name, count)): (u64, (&NodeName, usize))| {
+            maintenance::phrase(name, count > 1, start)
+        };
+        reasons.extend(work.into_iter().map(phrase));
         (reasons, covers_all_nodes)
     }
 

@@ -9,6 +9,7 @@ use octavo_kube_io::objects::{AffinityTerm, NodeName, Pod, Spread};
 
 use crate::devices::RequestKey;
 use crate::predicates::PodRequests;
+use crate::state::cache::maintenance::Stay;
 use crate::state::cache::node_mask::NodeMask;
 use crate::state::queue::{ClassId, Search};
 use crate::state::reporter::pending_reason::PendingReason;
@@ -24,6 +25,8 @@ pub(in crate::state) struct RefusalKey {
     pub(in crate::state) priority: i32,
     /// Whether it may borrow the place of another entry.
     pub(in crate::state) can_yield: bool,
+    /// How long it may hold up work on nodes.
+    pub(in crate::state) stay: Stay,
     pub(in crate::state) may_evict: bool,
     pub(in crate::state) moves: u32,
     pub(in crate::state) topology: TopologyConstraint,

@@ -109,11 +109,14 @@ impl Scheduler {
         // Uncounted resources are checked on all nodes only after the first chosen node lacks them.
         let mut forbidden = self.cache.forbidden_nodes(uid, mask, ask, &away, Room::Devices);
         let is_described = is_described_by_class(mask, ask, &away);
+        let stay = self.cache.stay(uid);
+        let has_only_work_ahead =
+            forbidden.is_empty() || forbidden == self.cache.nodes_with_work_ahead(stay);
         // Refusals hold for the world with the nominated places, so they do not serve an attempt
         // without them.
         let has_class = mask != NodeMask::Scan
             && attempt != Attempt::Nominated
-            && (is_described || forbidden.is_empty());
+            && (is_described || has_only_work_ahead);
         let refusal_key =
             || self.cache.refusal_key(uid, ask, shape, profile, policy, &full_budget, &away);
         let mut last_reason = None;
@@ -331,6 +334,7 @@ impl Cache {
             shape: Arc::clone(shape),
             priority: profile.priority,
             can_yield: self.can_yield(uid),
+            stay: self.stay(uid),
             may_evict: preemption_budget.evictions.is_some(),
             moves: preemption_budget.moves,
             topology: profile.topology,

@@ -55,6 +55,8 @@ impl Scheduler {
                 let reports = self.cache.apply_policies(delta);
                 self.reporter.report_all(reports);
                 self.cache.apply_gpu_risks(delta);
+                let changed = self.cache.apply_maintenances(delta);
+                self.maintenances_changed(&changed);
             }
         }
     }

@@ -20,6 +20,20 @@ impl Scheduler {
         }
     }
 
+    /// Notes the time, in seconds since 1970. By it the work on nodes comes nearer, and ends.
+    pub fn set_wall_clock(&mut self, seconds: u64) {
+        let changed = self.cache.set_wall_clock(seconds);
+        self.maintenances_changed(&changed);
+    }
+
+    /// Handles nodes for which other work is ahead now, or none.
+    pub(in crate::state) fn maintenances_changed(&mut self, nodes: &[NodeName]) {
+        for name in nodes {
+            self.drop_infeasible_nominations_on(name);
+            self.cache.room_changed(name);
+        }
+    }
+
     pub(in crate::state) fn drop_node(&mut self, name: &NodeName) {
         if self.cache.remove_node(name) {
             self.drop_nominations_on(name);

@@ -208,7 +208,7 @@ fn the_record_contains_subgroups_placed_together() {
     assert_replays(&recorded);
 }
 
-fn assert_replays(recorded: &RecordedDecision) {
+pub(super) fn assert_replays(recorded: &RecordedDecision) {
     assert_eq!(replay(recorded), recorded.answer);
 }
 
