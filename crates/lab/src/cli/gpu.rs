@@ -9,6 +9,7 @@ use octavo_machine::{Event, EventKind, GpuState, Machine, RecoveryAction, State}
 
 use crate::cluster::Lab;
 use crate::cluster::layout::Layout;
+use crate::nodes::kernel_log::{self, LINK_XIDS, LinkSeverity};
 
 mod mig;
 mod set;
@@ -34,11 +35,17 @@ pub(crate) enum GpuAction {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Args)]
-#[group(id = "fault", required = true, multiple = true, args = ["xid", "ecc", "lost", "recovery_action"])]
+#[group(id = "fault", required = true, multiple = true, args = ["xid", "sxid", "ecc", "lost", "recovery_action"])]
 pub(crate) struct Fail {
     /// Report this XID; may be given more than once
     #[arg(long, value_name = "N")]
     xid: Vec<u64>,
+    /// What the kernel's log says of the link, for the XIDs 144 to 150
+    #[arg(long, value_enum, value_name = "SEVERITY", default_value_t)]
+    link: LinkSeverity,
+    /// Report this fatal error of an NVSwitch of the node in the kernel's log; may be given more than once
+    #[arg(long, value_name = "N")]
+    sxid: Vec<u64>,
     /// Add memory errors to the counters: corrected or uncorrected, and the number
     #[arg(long, value_name = "KIND[=COUNT]")]
     ecc: Vec<EccErrors>,
@@ -84,6 +91,12 @@ pub(crate) fn act(
     }
     let done = edit(&folder, &machine, |state| apply(&machine, state, index, action))
         .with_context(|| format!("change GPU {index} of {node}"))?;
+    let gpu = usize::try_from(index).ok().and_then(|index| machine.gpus.get(index));
+    if let (GpuAction::Fail(fault), Some(gpu)) = (action, gpu) {
+        let xids = fault.xid.iter().map(|xid| kernel_log::xid(&gpu.pci, *xid, fault.link));
+        let switch_xids = fault.sxid.iter().map(|number| kernel_log::switch_xid(*number));
+        kernel_log::append(&folder, xids.chain(switch_xids))?;
+    }
     Ok(match done {
         ActionResult::Report(text) => text,
         ActionResult::Changed(what) => format!("GPU {index} of {node} {what}\n"),
@@ -110,6 +123,11 @@ pub(crate) fn node_folder(layout: &Layout, lab: &Lab, node: &str) -> anyhow::Res
 /// The machine description of the node in `folder`.
 pub(crate) fn machine_file(folder: &Path) -> PathBuf {
     folder.join(DRIVER_DIR).join("machine.yaml")
+}
+
+/// The state of the GPUs of the node in `folder`.
+pub(crate) fn state(folder: &Path) -> anyhow::Result<State> {
+    Ok(State::read(&folder.join(DRIVER_DIR).join("state.json"))?)
 }
 
 /// Changes the state of the node in `folder`, one writer at a time.
@@ -202,7 +220,12 @@ fn fail(state: &mut State, index: u32, fault: &Fail) {
     gpu.lost |= fault.lost;
     gpu.recovery_action = match fault.recovery_action {
         Some(advice) => advice.into(),
-        None => fault.xid.iter().copied().map(usual_advice).fold(gpu.recovery_action, more_severe),
+        None => {
+            let goes_on =
+                |xid: &u64| fault.link == LinkSeverity::Nonfatal && LINK_XIDS.contains(xid);
+            let xids = fault.xid.iter().filter(|xid| !goes_on(xid));
+            xids.copied().map(usual_advice).fold(gpu.recovery_action, more_severe)
+        }
     };
     state.events.extend(fault.xid.iter().map(|&xid| event(EventKind::Xid, xid)));
 }

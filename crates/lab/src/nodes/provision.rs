@@ -29,6 +29,7 @@ use crate::cluster::settings::{Node, Settings};
 use crate::nodes::driver_libraries::DriverLibraries;
 use crate::nodes::dynamic_mig::NodeDynamicMig;
 use crate::nodes::hardware::{self, driver_modules};
+use crate::nodes::kernel_log;
 use crate::nodes::nodeset;
 
 /// Number of nodes that are created concurrently.
@@ -278,6 +279,7 @@ impl NodeBuilder<'_> {
             AgentConfig::new(node, folder, kubeconfig, has_domains.then_some(self.settings.imex));
         std::fs::create_dir_all(&config.run_root)
             .with_context(|| format!("create {}", config.run_root.display()))?;
+        kernel_log::append(folder, std::iter::empty())?;
         let text = serde_saphyr::to_string(&config).context("write an agent's config as YAML")?;
         let path = folder.join("agent.yaml");
         std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))
@@ -335,6 +337,7 @@ struct AgentConfig<'a> {
     cgroup_root: PathBuf,
     cdi_root: PathBuf,
     run_root: PathBuf,
+    kernel_log: PathBuf,
     dynamic_mig: &'a NodeDynamicMig,
     compute_domains: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -361,6 +364,7 @@ impl<'a> AgentConfig<'a> {
             cgroup_root: folder.join("cgroup"),
             cdi_root: folder.join("cdi"),
             run_root: folder.join("run"),
+            kernel_log: kernel_log::path(folder),
             dynamic_mig: &node.dynamic_mig,
             compute_domains: imex.is_some(),
             // Agents have no such setting.
@@ -421,6 +425,7 @@ mod tests {
         assert_eq!(read["cdiRoot"], "/s/nodes/n/cdi");
         assert_eq!(read["cgroupRoot"], "/s/nodes/n/cgroup");
         assert_eq!(read["runRoot"], "/s/nodes/n/run");
+        assert_eq!(read["kernelLog"], "/s/nodes/n/kern.log");
         assert_eq!(read["dynamicMig"], serde_json::json!([1, 3]));
         assert_eq!(read["computeDomains"], true);
         assert_eq!(read["imex"]["isolation"], "domain");

@@ -33,6 +33,14 @@ fn an_xid_is_an_event_and_may_lose_the_gpu_and_carry_advice() {
 }
 
 #[test]
+fn an_error_of_a_link_that_goes_on_carries_no_advice() {
+    let state = after(&["fail --xid 145 --link nonfatal --sxid 20034"]);
+    assert_eq!(state.gpus[&3].recovery_action, RecoveryAction::None);
+    let state = after(&["fail --xid 145"]);
+    assert_eq!(state.gpus[&3].recovery_action, RecoveryAction::GpuReset);
+}
+
+#[test]
 fn memory_errors_count_both_since_load_and_for_life() {
     let state = after(&["fail --ecc corrected=5", "fail --ecc uncorrected --ecc corrected=2"]);
     let ecc = state.gpus[&3].ecc;
