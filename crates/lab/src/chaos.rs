@@ -157,6 +157,7 @@ async fn disturb(
         next_at += wait;
         while Instant::now() < next_at {
             take(&mut judge, &mut seen, next_at.min(Instant::now() + TICK)).await;
+            look(&mut judge, injector, begin)?;
             injector.end_due(lab).await?;
             person.act(client, &mut judge, injector, begin.elapsed()).await?;
         }
@@ -185,6 +186,7 @@ async fn disturb(
         let until = Instant::now() + TICK;
         take(&mut judge, &mut seen, until).await;
         sleep_until(until).await;
+        look(&mut judge, injector, begin)?;
         injector.end_due(lab).await?;
         person.act(client, &mut judge, injector, begin.elapsed()).await?;
         if injector.is_quiet() && person.is_done() && judge.is_settled() {
@@ -197,4 +199,12 @@ async fn disturb(
     person.leave(client).await;
     judge.end(begin.elapsed());
     Ok(Report::new(options, judge, begin.elapsed()))
+}
+
+/// Looks at the simulated hardware.
+fn look(judge: &mut Judge, injector: &Injector, begin: Instant) -> anyhow::Result<()> {
+    for (device, resets, is_well) in injector.look()? {
+        judge.looked(begin.elapsed(), &device, resets, is_well);
+    }
+    Ok(())
 }

@@ -98,6 +98,7 @@ pub(super) fn reset(
             format!("GPU {index} {text}\n1 device is currently being used\n"),
         ));
     }
+    change(folder, machine, gpus, &mut |gpu| gpu.reset.begun += 1)?;
     let mig = machine.model.mig.as_ref();
     for (index, before) in
         gpus.iter().filter_map(|(index, _)| Some((index, state.gpus.get(index)?)))

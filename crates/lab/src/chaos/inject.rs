@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use octavo_machine::{ClocksEventReason, Machine, State};
+use octavo_machine::{ClocksEventReason, Machine, RecoveryAction, State};
 use tokio::time::Instant;
 
 use super::judge::DeviceName;
@@ -15,6 +15,7 @@ use crate::cli::gpu::{self, GpuAction};
 use crate::cluster::Lab;
 use crate::cluster::component::Component;
 use crate::cluster::layout::Layout;
+use crate::nodes::kernel_log::{self, LinkSeverity};
 use crate::nodes::provision;
 
 /// How long faults last that end by themselves.
@@ -72,10 +73,31 @@ impl Injector {
         fault: GpuFault,
     ) -> anyhow::Result<()> {
         self.edit(node, |state| set(state, index, fault, true))?;
-        if matches!(fault, GpuFault::Hot | GpuFault::LinkDown | GpuFault::ResetFails) {
+        let Node { folder, machine } = self.node(node)?;
+        let gpu = usize::try_from(index).ok().and_then(|index| machine.gpus.get(index));
+        let line = gpu.and_then(|gpu| log_line(&gpu.pci, fault));
+        kernel_log::append(folder, line.into_iter())?;
+        if passes(fault) {
             self.passing.push((Instant::now() + PASSING, node.to_owned(), index, fault));
         }
         Ok(())
+    }
+
+    /// How often `nvidia-smi` has begun a reset of each GPU, and whether the driver calls the GPU well.
+    pub(super) fn look(&self) -> anyhow::Result<Vec<(DeviceName, u64, bool)>> {
+        let mut seen = Vec::new();
+        for (name, Node { folder, machine }) in &self.nodes {
+            let state = gpu::state(folder).with_context(|| format!("read the GPUs of {name}"))?;
+            for (index, gpu) in (0..).zip(&machine.gpus) {
+                let state = state.gpus.get(&index);
+                let is_well = state
+                    .is_none_or(|gpu| !gpu.lost && gpu.recovery_action == RecoveryAction::None);
+                let device = format!("gpu-{}", gpu.minor);
+                let begun = state.map_or(0, |gpu| gpu.reset.begun);
+                seen.push((DeviceName { node: name.clone(), device }, begun, is_well));
+            }
+        }
+        Ok(seen)
     }
 
     /// Replaces the board of a GPU: all its faults are over.
@@ -162,12 +184,42 @@ impl Injector {
     }
 }
 
+/// Whether a fault ends by itself.
+fn passes(fault: GpuFault) -> bool {
+    use GpuFault::{Hot, LinkDown, ResetFails, ResetInVain};
+    matches!(fault, Hot | LinkDown | ResetFails | ResetInVain)
+}
+
+/// What the kernel's log says of a fault of the GPU at an address.
+fn log_line(pci: &str, fault: GpuFault) -> Option<String> {
+    let link = if matches!(fault, GpuFault::LinkGoesOn(_)) {
+        LinkSeverity::Nonfatal
+    } else {
+        LinkSeverity::Fatal
+    };
+    let number = match fault {
+        GpuFault::Xid(number) | GpuFault::HarmlessXid(number) => number,
+        GpuFault::LinkLost(number) | GpuFault::LinkGoesOn(number) => number,
+        GpuFault::Lost => 79,
+        GpuFault::RemapFailed => 64,
+        GpuFault::ResetFails | GpuFault::ResetInVain => 48,
+        GpuFault::SwitchFails(number) => return Some(kernel_log::switch_xid(number)),
+        GpuFault::UncorrectedError
+        | GpuFault::RemapPending
+        | GpuFault::Hot
+        | GpuFault::LinkDown => return None,
+    };
+    Some(kernel_log::xid(pci, number, link))
+}
+
 /// Sets a fault of a GPU, or ends one that passes.
 fn set(state: &mut State, index: u32, fault: GpuFault, begins: bool) {
     match fault {
-        GpuFault::Xid(number) | GpuFault::HarmlessXid(number) => {
+        GpuFault::Xid(number) | GpuFault::HarmlessXid(number) | GpuFault::LinkLost(number) => {
             gpu::report_xid(state, index, number);
         }
+        // The kernel's log alone has them.
+        GpuFault::LinkGoesOn(_) | GpuFault::SwitchFails(_) => {}
         GpuFault::Lost => {
             gpu::report_xid(state, index, 79);
             state.gpus.entry(index).or_default().lost = true;
@@ -191,6 +243,12 @@ fn set(state: &mut State, index: u32, fault: GpuFault, begins: bool) {
         }
         GpuFault::ResetFails => {
             state.gpus.entry(index).or_default().reset.fails = begins;
+            if begins {
+                gpu::report_xid(state, index, 48);
+            }
+        }
+        GpuFault::ResetInVain => {
+            state.gpus.entry(index).or_default().reset.is_in_vain = begins;
             if begins {
                 gpu::report_xid(state, index, 48);
             }

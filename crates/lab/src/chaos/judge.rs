@@ -37,6 +37,8 @@ pub(super) enum Seen {
     Taint(DeviceName, bool),
     /// The watch of slices is interrupted: what is known of taints is old.
     TaintsUnknown,
+    /// The watch of reports is interrupted: attempts may be missed.
+    ReportsUnknown,
     Claim(String, Option<Claim>),
     Pod(String, Option<Pod>),
 }
@@ -96,6 +98,8 @@ pub(super) struct Judge {
     ended: BTreeSet<String>,
     /// Faults whose taint is awaited.
     awaited: BTreeMap<DeviceName, Awaited>,
+    /// GPUs that have returned since the last look at them.
+    returned: BTreeSet<DeviceName>,
     killed_at: Option<Duration>,
     pub(super) latencies: Latencies,
     pub(super) counts: BTreeMap<&'static str, u64>,
@@ -114,6 +118,7 @@ impl Judge {
             pods: BTreeMap::new(),
             ended: BTreeSet::new(),
             awaited: BTreeMap::new(),
+            returned: BTreeSet::new(),
             killed_at: None,
             latencies: Latencies::default(),
             counts: BTreeMap::new(),
@@ -130,6 +135,7 @@ impl Judge {
             Seen::TaintsUnknown => {
                 self.devices.values_mut().for_each(|device| device.tainted_since = None);
             }
+            Seen::ReportsUnknown => self.devices.values_mut().for_each(Device::reports_missed),
             Seen::Claim(uid, claim) => self.claim(at, uid, claim),
             Seen::Pod(uid, pod) => self.pod(at, uid, pod.as_ref()),
         }
@@ -140,13 +146,37 @@ impl Judge {
         if !fault.is_of_device() {
             return;
         }
+        if fault.is_of_island() {
+            let of_node = self.devices.iter_mut().filter(|(other, _)| other.node == name.node);
+            of_node.for_each(|(_, device)| device.island_injected(at));
+        }
+        if matches!(fault, GpuFault::SwitchFails(_)) {
+            return;
+        }
         let device = self.devices.entry(name.clone()).or_default();
-        device.faults.push(at);
+        device.injected(at, fault);
         if fault.fences_at_once() && device.is_in_service() && device.tainted_since.is_none() {
             let is_disturbed = self.killed_at.is_some_and(|killed| at < killed + DISTURBED);
             let awaited = Awaited { since: at, is_disturbed, is_out: false };
             self.awaited.entry(name).or_insert(awaited);
         }
+    }
+
+    /// What a look at the hardware showed of a GPU: how many resets `nvidia-smi` has begun, and whether the driver calls it well.
+    pub(super) fn looked(&mut self, at: Duration, name: &DeviceName, begun: u64, is_well: bool) {
+        let has_returned = self.returned.remove(name);
+        let Some(device) = self.devices.get_mut(name) else { return };
+        let mut broken: Vec<Broken> = device.resets(name, at, begun).into_iter().collect();
+        if has_returned && !is_well && device.is_in_service() {
+            if device.has_new_fault(at) {
+                // The test was before the fault, which is to be fenced yet.
+                let awaited = Awaited { since: at, is_disturbed: true, is_out: false };
+                self.awaited.entry(name.clone()).or_insert(awaited);
+            } else {
+                broken.push(Broken::ReturnedSick { device: name.clone() });
+            }
+        }
+        self.broken(at, &broken);
     }
 
     /// A program is killed now.
@@ -232,9 +262,14 @@ impl Judge {
         let node_has_fault = self
             .devices
             .iter()
-            .any(|(other, device)| other.node == name.node && !device.faults.is_empty());
+            .any(|(other, device)| other.node == name.node && device.cause(at).is_some());
         let device = self.devices.entry(name.clone()).or_default();
         let (broken, out) = device.report(name, at, reported, node_has_fault);
+        if out.is_some() {
+            self.returned.insert(name.clone());
+            // The next fault is to be fenced by itself.
+            self.awaited.retain(|other, awaited| other != name || !awaited.is_out);
+        }
         self.latencies.out_of_service.extend(out);
         // A watch of slices that is interrupted may miss the taint of a short fence.
         if self.devices.get(name).is_some_and(|device| !device.is_in_service())
@@ -308,8 +343,8 @@ impl Judge {
 
     /// A pod that this program did not delete leaves.
     fn left(&mut self, at: Duration, pod: &Pod) {
-        let faults = pod.devices.iter().filter_map(|name| self.devices.get(name));
-        if let Some(fault) = faults.flat_map(|device| &device.faults).min().copied() {
+        let devices = pod.devices.iter().filter_map(|name| self.devices.get(name));
+        if let Some(fault) = devices.filter_map(|device| device.cause(at)).min() {
             self.evictions += 1;
             self.latencies.eviction.push(at.saturating_sub(fault));
         } else {

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use crate::cluster::component::Component;
 
+/// XIDs of `NVLink`s from the fifth generation on.
+const LINK_XIDS: [u64; 7] = [144, 145, 146, 147, 148, 149, 150];
+
 /// A fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
@@ -36,6 +39,14 @@ pub(super) enum GpuFault {
     LinkDown,
     /// It fails, and its resets fail for a while.
     ResetFails,
+    /// It fails, and its resets mend nothing for a while.
+    ResetInVain,
+    /// The kernel's log reports an error of a link, which is lost.
+    LinkLost(u64),
+    /// The kernel's log reports an error of a link, which goes on. No harm of the device follows.
+    LinkGoesOn(u64),
+    /// The kernel's log reports a fatal error of an `NVSwitch` of its node.
+    SwitchFails(u64),
 }
 
 impl GpuFault {
@@ -51,17 +62,26 @@ impl GpuFault {
             Self::Hot => "hot",
             Self::LinkDown => "nvlink-down",
             Self::ResetFails => "reset-fails",
+            Self::ResetInVain => "reset-in-vain",
+            Self::LinkLost(_) => "nvlink-lost",
+            Self::LinkGoesOn(_) => "nvlink-goes-on",
+            Self::SwitchFails(_) => "nvswitch-fails",
         }
     }
 
     /// Whether a device may go out of service for it.
     pub(super) fn is_of_device(self) -> bool {
-        !matches!(self, Self::HarmlessXid(_) | Self::Hot)
+        !matches!(self, Self::HarmlessXid(_) | Self::Hot | Self::LinkGoesOn(_))
+    }
+
+    /// Whether the GPUs of its `NVLink` island may go out of service with it.
+    pub(super) fn is_of_island(self) -> bool {
+        matches!(self, Self::LinkLost(_) | Self::SwitchFails(_))
     }
 
     /// Whether the device goes out of service at once.
     pub(super) fn fences_at_once(self) -> bool {
-        matches!(self, Self::Xid(_) | Self::ResetFails)
+        matches!(self, Self::Xid(_) | Self::ResetFails | Self::ResetInVain | Self::LinkLost(_))
     }
 }
 
@@ -122,8 +142,12 @@ impl Plan {
             73..80 => GpuFault::UncorrectedError,
             80..86 => GpuFault::RemapPending,
             86..91 => GpuFault::Hot,
-            91..95 => GpuFault::LinkDown,
-            _ => GpuFault::ResetFails,
+            91..93 => GpuFault::LinkDown,
+            93..95 => GpuFault::ResetFails,
+            95..97 => GpuFault::ResetInVain,
+            97 => GpuFault::LinkLost(self.one_of(&LINK_XIDS)),
+            98 => GpuFault::LinkGoesOn(self.one_of(&LINK_XIDS)),
+            _ => GpuFault::SwitchFails(self.one_of(&[11_012, 20_034])),
         }
     }
 
@@ -164,7 +188,7 @@ mod tests {
     fn all_kinds_come_on_gpus_that_exist() {
         let faults = faults(1);
         let names: BTreeSet<&str> = faults.iter().map(|(_, fault)| fault.name()).collect();
-        assert_eq!(names.len(), 12, "{names:?}");
+        assert_eq!(names.len(), 16, "{names:?}");
         for (_, fault) in &faults {
             if let Fault::Gpu { node, gpu, .. } = fault {
                 assert!(*gpu < if node == "a" { 8 } else { 1 }, "{fault:?}");

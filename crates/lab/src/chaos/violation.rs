@@ -31,6 +31,12 @@ pub(super) enum Broken {
     FalseFence { device: DeviceName, state: String, reason: String },
     /// A GPU came back without a test or a release.
     UntestedReturn { device: DeviceName, attempt: i64 },
+    /// A GPU came back although the driver does not call it well, so that no test can have passed.
+    ReturnedSick { device: DeviceName },
+    /// A GPU was reset more often than there were attempts.
+    RemedyRepeated { device: DeviceName, resets: u64, attempts: u64 },
+    /// A GPU retired without a bad board, a person's word, relapses or remedies that failed.
+    RetiredWithoutCause { device: DeviceName, reason: String },
     /// The number of attempts of a GPU fell.
     AttemptsFell { device: DeviceName, from: i64, to: i64 },
     /// A GPU failed, and no fence was seen.
@@ -54,6 +60,9 @@ impl Broken {
             Self::PodKilled { .. } => "PodKilled",
             Self::FalseFence { .. } => "FalseFence",
             Self::UntestedReturn { .. } => "UntestedReturn",
+            Self::ReturnedSick { .. } => "ReturnedSick",
+            Self::RemedyRepeated { .. } => "RemedyRepeated",
+            Self::RetiredWithoutCause { .. } => "RetiredWithoutCause",
             Self::AttemptsFell { .. } => "AttemptsFell",
             Self::NotFenced { .. } => "NotFenced",
             Self::NotReturned { .. } => "NotReturned",
@@ -84,6 +93,15 @@ impl Broken {
             }
             Self::UntestedReturn { device, attempt } => {
                 format!("{device} returned without a test: its last attempt is {attempt} as before")
+            }
+            Self::ReturnedSick { device } => {
+                format!("{device} returned while the driver advised to remedy it: no test passed")
+            }
+            Self::RemedyRepeated { device, resets, attempts } => {
+                format!("{device} was reset {resets} times by {attempts} attempts")
+            }
+            Self::RetiredWithoutCause { device, reason } => {
+                format!("{device} retired for {reason} without a cause that was made")
             }
             Self::AttemptsFell { device, from, to } => {
                 format!("{device} had {from} attempts, and then {to}")

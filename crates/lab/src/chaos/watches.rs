@@ -127,6 +127,10 @@ impl Shown for NodeHealth {
     fn gone(&self) -> Vec<Seen> {
         Vec::new()
     }
+
+    fn unknown() -> Option<Seen> {
+        Some(Seen::ReportsUnknown)
+    }
 }
 
 impl Shown for ResourceSlice {

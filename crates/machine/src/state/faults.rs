@@ -56,4 +56,6 @@ pub struct ResetState {
     pub is_in_vain: bool,
     /// Its duration in milliseconds.
     pub millis: u64,
+    /// How many `nvidia-smi` has begun.
+    pub begun: u64,
 }

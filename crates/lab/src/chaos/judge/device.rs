@@ -1,11 +1,22 @@
 //! A GPU as its node's agent reports it.
 
+mod remedies;
+
 use std::time::Duration;
 
 use octavo_api::node_health::is_in_service;
 
 use super::DeviceName;
+use crate::chaos::plan::GpuFault;
 use crate::chaos::violation::Broken;
+use remedies::Remedies;
+
+/// Time in which the fault of an island may take a GPU of it out of service.
+const ISLAND_LAGS: Duration = Duration::from_mins(1);
+/// Remedies after which a GPU may retire: no other is left.
+const LADDER: usize = 3;
+/// Relapses after which a GPU may retire.
+const RELAPSES: u32 = 3;
 
 /// Time in which a report may be of the time before a fault.
 const REPORT_LAGS: Duration = Duration::from_secs(10);
@@ -32,6 +43,14 @@ pub(in crate::chaos) struct Device {
     pub(in crate::chaos) since: Duration,
     /// Faults since it was in service.
     pub(in crate::chaos) faults: Vec<Duration>,
+    /// When a fault of its island was made last.
+    island_fault: Option<Duration>,
+    /// Whether its board is to be replaced.
+    is_board_bad: bool,
+    /// Times that it went out of service after a return.
+    relapses: u32,
+    has_returned: bool,
+    remedies: Remedies,
     /// Since when its slice has a taint of it.
     pub(in crate::chaos) tainted_since: Option<Duration>,
     /// When it went out of service, and what was reported then.
@@ -47,6 +66,40 @@ impl Device {
     /// Whether it is out of service for good.
     pub(in crate::chaos) fn is_retired(&self) -> bool {
         self.reported.state == "Retired"
+    }
+
+    /// A fault of it is made.
+    pub(super) fn injected(&mut self, at: Duration, fault: GpuFault) {
+        self.faults.push(at);
+        self.is_board_bad |= fault == GpuFault::RemapFailed;
+    }
+
+    /// A fault of another GPU of its island is made.
+    pub(super) fn island_injected(&mut self, at: Duration) {
+        self.island_fault = Some(at);
+    }
+
+    /// The first fault for which it may be out of service at a time.
+    pub(super) fn cause(&self, at: Duration) -> Option<Duration> {
+        let of_island = self.island_fault.filter(|fault| at <= *fault + ISLAND_LAGS);
+        self.faults.iter().copied().chain(of_island).min()
+    }
+
+    /// Whether a report may be of the time before its last fault.
+    pub(super) fn has_new_fault(&self, at: Duration) -> bool {
+        let last = self.faults.iter().copied().chain(self.island_fault).max();
+        last.is_some_and(|fault| at < fault + REPORT_LAGS)
+    }
+
+    /// `nvidia-smi` has begun this many resets of it so far.
+    pub(super) fn resets(&mut self, name: &DeviceName, at: Duration, begun: u64) -> Option<Broken> {
+        self.remedies.count(begun);
+        self.remedies.excess(name, at)
+    }
+
+    /// Reports were missed: of attempts since its return not all are known.
+    pub(super) fn reports_missed(&mut self) {
+        self.remedies.restart();
     }
 
     /// It is out of service at the end.
@@ -77,9 +130,19 @@ impl Device {
             let (from, to) = (old.attempt, reported.attempt);
             broken.push(Broken::AttemptsFell { device: name.clone(), from, to });
         }
+        if reported.attempt != old.attempt {
+            self.remedies.attempted(reported.attempt);
+        }
         if !self.is_in_service() {
             if self.out.is_none() {
                 self.out = Some((at, reported.clone()));
+                self.relapses += u32::from(self.has_returned);
+                // It may stay out for longer than its island's fault is a cause.
+                self.faults.extend(self.cause(at).filter(|_| self.faults.is_empty()));
+            }
+            if self.is_retired() && old.state != reported.state && !self.may_retire(&old) {
+                let reason = reported.reason.clone().unwrap_or_default();
+                broken.push(Broken::RetiredWithoutCause { device: name.clone(), reason });
             }
             // A remedy reaches peers, and when it fails, it has failed for all of them.
             let of_peer = ["PeerRemedy", "RemedyFailed"];
@@ -99,7 +162,21 @@ impl Device {
             let (device, attempt) = (name.clone(), reported.attempt);
             broken.push(Broken::UntestedReturn { device, attempt });
         }
+        broken.extend(self.remedies.excess_at_return(name));
+        self.remedies.restart();
         self.faults.retain(|fault| *fault + REPORT_LAGS > at);
+        (self.is_board_bad, self.has_returned) = (false, true);
         (broken, Some(at.saturating_sub(since)))
+    }
+
+    /// Whether a board, a person's word, relapses or remedies are a cause to retire it. `before` was reported before.
+    fn may_retire(&self, before: &Reported) -> bool {
+        let began = self.out.as_ref().map_or(before.order, |(_, began)| began.order);
+        let has_word = self.reported.order > began.min(before.order);
+        match self.reported.reason.as_deref() {
+            Some("Relapsed") => self.relapses >= RELAPSES,
+            Some("Operator") => has_word,
+            _ => self.is_board_bad || has_word || self.remedies.attempts() >= LADDER,
+        }
     }
 }

@@ -157,3 +157,114 @@ fn a_fault_without_a_fence_is_seen_at_the_end() {
     judge.end(seconds(9));
     assert_eq!(kinds(&judge), ["NotFenced"]);
 }
+
+/// The GPU failed, and went out of service at 21 s with its first attempt.
+fn out_of_service() -> Judge {
+    let mut judge = judge();
+    judge.looked(seconds(19), &gpu(0), 4, true);
+    judge.injected(seconds(20), gpu(0), GpuFault::Xid(95));
+    judge.take(seconds(21), Seen::Device(gpu(0), reported("Fenced", Some("Xid"), 0)));
+    judge.take(seconds(22), Seen::Device(gpu(0), reported("Resetting", Some("Xid"), 1)));
+    judge
+}
+
+#[test]
+fn a_return_of_a_gpu_that_the_driver_does_not_call_well_had_no_test() {
+    for is_well in [true, false] {
+        let mut judge = out_of_service();
+        judge.looked(seconds(40), &gpu(0), 5, false);
+        judge.take(seconds(41), Seen::Device(gpu(0), reported("Probation", None, 1)));
+        judge.looked(seconds(41), &gpu(0), 5, is_well);
+        let wanted: &[&str] = if is_well { &[] } else { &["ReturnedSick"] };
+        assert_eq!(kinds(&judge), wanted);
+    }
+}
+
+#[test]
+fn a_fault_just_before_a_return_is_to_be_fenced_yet() {
+    for is_fenced in [true, false] {
+        let mut judge = out_of_service();
+        judge.injected(seconds(38), gpu(0), GpuFault::Xid(48));
+        judge.take(seconds(41), Seen::Device(gpu(0), reported("Probation", None, 1)));
+        judge.looked(seconds(41), &gpu(0), 5, false);
+        if is_fenced {
+            judge.take(seconds(43), Seen::Device(gpu(0), reported("Fenced", Some("Xid"), 1)));
+            judge.take(seconds(50), Seen::Device(gpu(0), reported("Probation", None, 2)));
+        }
+        judge.end(seconds(60));
+        let wanted: &[&str] = if is_fenced { &[] } else { &["NotFenced"] };
+        assert_eq!(kinds(&judge), wanted);
+    }
+}
+
+#[test]
+fn each_attempt_resets_once() {
+    let mut judge = out_of_service();
+    judge.looked(seconds(23), &gpu(0), 5, true);
+    judge.looked(seconds(24), &gpu(0), 6, true);
+    judge.looked(seconds(50), &gpu(0), 6, true);
+    assert_eq!(kinds(&judge), [""; 0], "the next attempt may not be reported yet");
+    judge.looked(seconds(54), &gpu(0), 6, true);
+    judge.looked(seconds(90), &gpu(0), 6, true);
+    assert_eq!(kinds(&judge), ["RemedyRepeated"]);
+    // By the return all attempts are reported.
+    let mut judge = out_of_service();
+    judge.looked(seconds(24), &gpu(0), 6, true);
+    judge.take(seconds(25), Seen::Device(gpu(0), reported("Probation", None, 1)));
+    assert_eq!(kinds(&judge), ["RemedyRepeated"]);
+    // Two attempts, another board, and an interrupted watch.
+    let mut judge = out_of_service();
+    judge.take(seconds(24), Seen::Device(gpu(0), reported("Resetting", Some("Xid"), 3)));
+    judge.looked(seconds(25), &gpu(0), 6, true);
+    judge.looked(seconds(26), &gpu(0), 0, true);
+    judge.take(seconds(27), Seen::ReportsUnknown);
+    judge.looked(seconds(28), &gpu(0), 0, true);
+    judge.take(seconds(60), Seen::Device(gpu(0), reported("Probation", None, 3)));
+    assert_eq!(kinds(&judge), [""; 0]);
+}
+
+#[test]
+fn a_gpu_retires_for_a_cause() {
+    let retired = |judge: &mut Judge, reason: &str, order: i64| {
+        let report = Reported { order, ..reported("Retired", Some(reason), 1) };
+        judge.take(seconds(30), Seen::Device(gpu(0), report));
+    };
+    for (reason, order, wanted) in [
+        ("TestFailed", 0, &["RetiredWithoutCause"][..]),
+        ("Relapsed", 0, &["RetiredWithoutCause"]),
+        ("Operator", 0, &["RetiredWithoutCause"]),
+        ("Operator", 1, &[]),
+    ] {
+        let mut judge = out_of_service();
+        retired(&mut judge, reason, order);
+        assert_eq!(kinds(&judge), wanted, "{reason} {order}");
+    }
+    // A bad board.
+    let mut judge = out_of_service();
+    judge.injected(seconds(25), gpu(0), GpuFault::RemapFailed);
+    retired(&mut judge, "RowRemapFailed", 0);
+    assert_eq!(kinds(&judge), [""; 0]);
+    // Three remedies in vain.
+    let mut judge = out_of_service();
+    for attempt in 2..4 {
+        let report = reported("Resetting", Some("TestFailed"), attempt);
+        judge.take(seconds(26), Seen::Device(gpu(0), report));
+    }
+    judge.take(seconds(30), Seen::Device(gpu(0), reported("Retired", Some("TestFailed"), 3)));
+    assert_eq!(kinds(&judge), [""; 0]);
+}
+
+#[test]
+fn a_fault_of_an_island_reaches_its_gpus_for_a_while() {
+    let mut judge = judge();
+    judge.injected(seconds(20), gpu(0), GpuFault::SwitchFails(20_034));
+    judge.take(seconds(21), pod(1, true));
+    let fabric = || reported("Fenced", Some("FabricUnhealthy"), 0);
+    judge.take(seconds(22), Seen::Device(gpu(1), fabric()));
+    assert_eq!(kinds(&judge), [""; 0]);
+    judge.take(seconds(90), Seen::Device(gpu(0), fabric()));
+    assert_eq!(kinds(&judge), ["FalseFence"]);
+    judge.injected(seconds(91), gpu(1), GpuFault::LinkGoesOn(145));
+    judge.end(seconds(92));
+    assert!(!kinds(&judge).contains(&"NotFenced"));
+}
