@@ -198,8 +198,10 @@ fn log_line(pci: &str, fault: GpuFault) -> Option<String> {
         LinkSeverity::Fatal
     };
     let number = match fault {
-        GpuFault::Xid(number) | GpuFault::HarmlessXid(number) => number,
-        GpuFault::LinkLost(number) | GpuFault::LinkGoesOn(number) => number,
+        GpuFault::Xid(number)
+        | GpuFault::HarmlessXid(number)
+        | GpuFault::LinkLost(number)
+        | GpuFault::LinkGoesOn(number) => number,
         GpuFault::Lost => 79,
         GpuFault::RemapFailed => 64,
         GpuFault::ResetFails | GpuFault::ResetInVain => 48,

@@ -218,14 +218,11 @@ fn fail(state: &mut State, index: u32, fault: &Fail) {
         }
     }
     gpu.lost |= fault.lost;
+    let goes_on = |xid: &&u64| fault.link == LinkSeverity::Nonfatal && LINK_XIDS.contains(*xid);
+    let advices = fault.xid.iter().filter(|xid| !goes_on(xid)).copied().map(usual_advice);
     gpu.recovery_action = match fault.recovery_action {
         Some(advice) => advice.into(),
-        None => {
-            let goes_on =
-                |xid: &u64| fault.link == LinkSeverity::Nonfatal && LINK_XIDS.contains(xid);
-            let xids = fault.xid.iter().filter(|xid| !goes_on(xid));
-            xids.copied().map(usual_advice).fold(gpu.recovery_action, more_severe)
-        }
+        None => advices.fold(gpu.recovery_action, more_severe),
     };
     state.events.extend(fault.xid.iter().map(|&xid| event(EventKind::Xid, xid)));
 }

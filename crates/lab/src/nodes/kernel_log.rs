@@ -29,7 +29,8 @@ pub(crate) fn path(folder: &Path) -> PathBuf {
 
 /// Appends lines to the log of the node in `folder`. Without lines it exists afterwards.
 pub(crate) fn append(folder: &Path, lines: impl Iterator<Item = String>) -> anyhow::Result<()> {
-    let text: String = lines.map(|line| format!("kernel: {line}\n")).collect();
+    let text: String =
+        lines.flat_map(|line| ["kernel: ".to_owned(), line, "\n".to_owned()]).collect();
     let path = path(folder);
     let log = OpenOptions::new().create(true).append(true).open(&path);
     // One write, so that lines of several writers do not mix.

@@ -82,7 +82,7 @@ impl Planner {
         if gpus.len() > MAX_CLOSED {
             let nodes = gpus.iter().map(|(node, _)| *node);
             let forbidden = &nodes.chain(input.forbidden.iter().copied()).collect();
-            let input = DecisionInput { preemption_budget, forbidden, ..*input };
+            let input = DecisionInput { forbidden, preemption_budget, ..*input };
             return self.decide_at_any_risk(world, &input);
         }
         set_open(&mut world.cluster, gpus, false);

@@ -75,7 +75,9 @@ impl Maintenances {
             }
             Delta::Replace(kind, objects) if kind.kind == KIND => {
                 self.plans.clear();
-                objects.iter().for_each(|object| self.set(object));
+                for object in objects {
+                    self.set(object);
+                }
             }
             _ => return false,
         }
@@ -119,7 +121,9 @@ impl Cache {
         self.maintenances.due = times.filter(|time| *time > now).min();
         let mut names: Vec<NodeName> = self.nodes.keys().cloned().collect();
         names.retain(|name| self.sync_maintenance(name));
-        names.iter().for_each(|name| self.sync_node(name));
+        for name in &names {
+            self.sync_node(name);
+        }
         names
     }
 
