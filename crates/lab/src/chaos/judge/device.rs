@@ -53,7 +53,7 @@ pub(in crate::chaos) struct Device {
     remedies: Remedies,
     /// Since when its slice has a taint of it.
     pub(in crate::chaos) tainted_since: Option<Duration>,
-    /// When it went out of service, and what was reported then.
+    /// When it went out of service, and what was reported then, with the last attempt that had ended.
     out: Option<(Duration, Reported)>,
 }
 
@@ -135,7 +135,10 @@ impl Device {
         }
         if !self.is_in_service() {
             if self.out.is_none() {
-                self.out = Some((at, reported.clone()));
+                // A remedy may have begun before the first report of it, as for a remap of an idle GPU.
+                let runs = matches!(reported.state.as_str(), "Resetting" | "Verifying");
+                let attempt = if runs { old.attempt } else { reported.attempt };
+                self.out = Some((at, Reported { attempt, ..reported.clone() }));
                 self.relapses += u32::from(self.has_returned);
                 // It may stay out for longer than its island's fault is a cause.
                 self.faults.extend(self.cause(at).filter(|_| self.faults.is_empty()));

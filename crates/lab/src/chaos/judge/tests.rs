@@ -110,6 +110,18 @@ fn a_return_needs_a_test_or_a_release() {
 }
 
 #[test]
+fn a_remedy_of_an_idle_gpu_may_begin_before_a_fence_is_reported() {
+    let mut judge = judge();
+    judge.injected(seconds(1), gpu(0), GpuFault::RemapPending);
+    let watched = reported("Watch", Some("RowRemapPending"), 0);
+    judge.take(seconds(2), Seen::Device(gpu(0), watched));
+    let resets = reported("Resetting", Some("RowRemapPending"), 1);
+    judge.take(seconds(3), Seen::Device(gpu(0), resets));
+    judge.take(seconds(4), Seen::Device(gpu(0), reported("Probation", None, 1)));
+    assert_eq!(kinds(&judge), [""; 0]);
+}
+
+#[test]
 fn a_gpu_with_an_old_taint_is_not_to_be_allocated() {
     let mut judge = judge();
     judge.injected(seconds(1), gpu(0), GpuFault::Xid(48));
