@@ -118,7 +118,7 @@ async fn create(client: &Client) -> anyhow::Result<()> {
 /// What the agent of a node writes that has worked for some time.
 fn status(number: usize) -> NodeHealthStatus {
     let devices = (0..GPUS).map(|gpu| {
-        let is_out = number % SICK == 0 && gpu == 0;
+        let is_out = number.is_multiple_of(SICK) && gpu == 0;
         let state = if is_out { "Fenced" } else { "Healthy" };
         DeviceHealth {
             uuid: format!("GPU-{number:08x}-0000-4000-8000-{gpu:012x}"),

@@ -294,7 +294,13 @@ pub(super) async fn controller_reads_its_config(testbed: &Testbed) {
             image_pull_policy: "IfNotPresent".to_owned(),
             ..config::DaemonConfig::default()
         },
-        health: config::HealthConfig { enabled: true },
+        health: config::HealthConfig {
+            enabled: true,
+            repair: Some(config::RepairConfig {
+                after_seconds: 60,
+                scheduler_name: "octavo".to_owned(),
+            }),
+        },
         leader_election: config::LeaderElection {
             namespace: NAMESPACE.to_owned(),
             ..config::LeaderElection::default()
