@@ -28,6 +28,7 @@ mod gpu_sharing;
 mod gpu_tests;
 mod hardware;
 mod health;
+mod health_checkpoints;
 mod health_maintenance;
 mod health_template;
 mod installation;
