@@ -117,7 +117,8 @@ impl Daemon {
         }
         shared.spawn(peers::serve(Arc::clone(&shared), listener));
         for peer in (0..).take(shared.nodes.len()).filter(|peer| *peer != own) {
-            shared.spawn(peers::keep(Arc::clone(&shared), peer));
+            let address = shared.address(peer);
+            shared.spawn(peers::keep(Arc::clone(&shared), peer, address));
         }
         for listener in commands {
             shared.spawn(command::serve(Arc::clone(&shared), listener));

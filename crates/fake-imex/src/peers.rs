@@ -50,22 +50,28 @@ struct Reply {
 
 /// Keeps the connection to a peer. Its name is looked up at the start and at each reload; an address that stays keeps its
 /// connection.
-pub(crate) async fn keep(shared: Arc<Shared>, peer: u32) {
+pub(crate) async fn keep(shared: Arc<Shared>, peer: u32, mut address: Option<IpAddr>) {
     let mut reload = shared.reloads();
     let (mut pause, mut problem) = (RETRY, String::new());
     // When a lost connection is given up.
     let mut deadline = None;
     loop {
-        reload.mark_unchanged();
-        if let Some(address) = shared.address(peer) {
-            let ended = hold(&shared, peer, address, &mut reload).await;
+        if reload.has_changed().unwrap_or(false) {
+            reload.mark_unchanged();
+            address = shared.address(peer);
+        }
+        if let Some(known) = address {
+            let ended = hold(&shared, peer, known, &mut reload).await;
             if shared.link(peer) == ConnectionStatus::Connected {
                 shared.set_link(peer, ConnectionStatus::Recovering);
                 deadline = shared.grace_time().map(|time| Instant::now() + time);
                 pause = RETRY;
             }
             match ended {
-                Ok(()) => continue,
+                Ok(()) => {
+                    address = shared.address(peer);
+                    continue;
+                }
                 Err(error) if error.to_string() != problem => {
                     problem = error.to_string();
                     shared.log(&format!("node {peer} ({}): {problem}", shared.node(peer)));
@@ -83,6 +89,7 @@ pub(crate) async fn keep(shared: Arc<Shared>, peer: u32) {
                 if changed.is_err() {
                     return;
                 }
+                address = shared.address(peer);
             }
             () = sleep(pause) => pause = (pause * 2).min(MAX_RETRY),
         }
