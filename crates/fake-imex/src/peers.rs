@@ -48,18 +48,14 @@ struct Reply {
     fabric_node: Option<String>,
 }
 
-/// Keeps the connection to a peer. Its name is looked up at the start and at each reload; an address that stays keeps its
-/// connection.
+/// Keeps the connection to a peer. Its name is looked up at each reload; `address` is what it led to at the start. An address
+/// that stays keeps its connection.
 pub(crate) async fn keep(shared: Arc<Shared>, peer: u32, mut address: Option<IpAddr>) {
     let mut reload = shared.reloads();
     let (mut pause, mut problem) = (RETRY, String::new());
     // When a lost connection is given up.
     let mut deadline = None;
     loop {
-        if reload.has_changed().unwrap_or(false) {
-            reload.mark_unchanged();
-            address = shared.address(peer);
-        }
         if let Some(known) = address {
             let ended = hold(&shared, peer, known, &mut reload).await;
             if shared.link(peer) == ConnectionStatus::Connected {
