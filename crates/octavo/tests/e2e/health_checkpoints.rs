@@ -1,7 +1,5 @@
 //! Pods that save their work before they leave a GPU that fails: controller and agent do their parts, and the test is the program.
 
-use std::path::Path;
-
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::Api;
@@ -34,10 +32,6 @@ async fn outcome(healths: &Api<NodeHealth>, uid: &str) -> Option<CheckpointOutco
     status.checkpoints.iter().find(|report| report.uid == uid).map(|report| report.outcome)
 }
 
-async fn exists(file: &Path) -> Option<()> {
-    file.exists().then_some(())
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pod_leaves_a_gpu_that_fails_once_it_has_saved_its_work() {
     let testbed = lab().await;
@@ -61,7 +55,7 @@ async fn a_pod_leaves_a_gpu_that_fails_once_it_has_saved_its_work() {
     let file = volume.join("checkpoint");
 
     testbed.octavo_ok(&["lab", "gpu", NODE, "0", "fail", "--xid", "95"]);
-    eventually("the pod is asked", || exists(&file)).await;
+    eventually("the pod is asked", || async { file.exists().then_some(()) }).await;
     eventually("the agent reports it", || async {
         (outcome(&healths, &uid).await? == CheckpointOutcome::Running).then_some(())
     })
