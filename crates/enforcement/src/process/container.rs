@@ -65,9 +65,12 @@ pub fn send(process: impl AsFd, signal: Signal) -> io::Result<()> {
 }
 
 /// Whether a runtime names the cgroup of a container so: `<id>` with the cgroupfs driver, `<runtime>-<id>.scope` with systemd.
+/// The scope of CRI-O's `conmon`, which watches over the container, has the ID, too.
 fn is_container(name: &str, id: &str) -> bool {
     let scope = name.strip_suffix(".scope").and_then(|scope| scope.rsplit_once('-'));
-    scope.map_or(name, |(_, id)| id) == id
+    scope.map_or(name == id, |(runtime, found)| {
+        found == id && runtime.rsplit('-').next() != Some("conmon")
+    })
 }
 
 #[cfg(test)]

@@ -49,3 +49,18 @@ fn a_cgroup_within_a_container_names_no_other_container() {
     assert_eq!(first, Some(Process { pid: 6, start_time: 2 }));
     assert_eq!(containers.first_process(&"0".repeat(32), "abc").unwrap(), None);
 }
+
+#[test]
+fn the_process_that_watches_over_a_container_is_none_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let containers = Containers::new(root.to_owned());
+    for (pid, scope) in [(40, "crio-conmon-abc.scope"), (41, "conmon-abc.scope")] {
+        process(root, pid, 1, 600, &format!("{SLICE}/{scope}"));
+    }
+    assert_eq!(containers.first_process(POD, "abc").unwrap(), None);
+    process(root, 50, 40, 700, &format!("{SLICE}/crio-abc.scope"));
+    let first = containers.first_process(POD, "abc").unwrap();
+    assert_eq!(first, Some(Process { pid: 50, start_time: 700 }));
+    assert!(containers.has_pod(POD).unwrap());
+}
