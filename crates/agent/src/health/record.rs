@@ -1,5 +1,8 @@
 //! The record of a node's GPUs. It outlives the agent, its upgrades and the node's boots: a fence must not be lost.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::ErrorKind;
@@ -61,6 +64,14 @@ pub(super) struct Try {
     pub(super) next: u64,
     /// Time from this try to the next, in seconds.
     pub(super) delay: u64,
+}
+
+impl Try {
+    /// Whether the next try is still to come. A time further off than the delay is of a clock that was wrong, and holds nothing up.
+    pub(super) fn waits(&self, now: u64) -> bool {
+        let left = self.next.saturating_sub(now);
+        0 < left && left <= self.delay
+    }
 }
 
 impl Known {

@@ -58,7 +58,7 @@ impl NodeHealth {
     /// GPUs whose test cannot be tried now.
     pub(super) fn untestable(&self, now: u64) -> BTreeSet<DeviceId> {
         let is_untestable = |(uuid, known): &(&String, &Known)| {
-            let waits = known.tried.as_ref().is_some_and(|tried| now < tried.next);
+            let waits = known.tried.as_ref().is_some_and(|tried| tried.waits(now));
             let is_mig = self.in_mig_mode.contains(*uuid) && !self.has_made_room(known.id);
             waits || !self.has_orders || is_mig
         };
@@ -125,7 +125,7 @@ impl NodeHealth {
             None if known
                 .tried
                 .as_ref()
-                .is_some_and(|tried| tried.why.is_none() && now < tried.next) =>
+                .is_some_and(|tried| tried.why.is_none() && tried.waits(now)) =>
             {
                 let why = "the agent ended during the test, as for lack of memory";
                 Some(TestResult::NotTried(why.to_owned()))
