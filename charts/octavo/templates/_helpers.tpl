@@ -214,6 +214,9 @@ HealthPolicies, unless the scheduler's config says otherwise.
 {{- $config := .Values.scheduler.config }}
 {{- $after := ternary (int (get $config "repairAfterSeconds")) 60 (hasKey $config "repairAfterSeconds") }}
 {{- $by := get $config "repairBy" | default "Controller" }}
+{{- if and .Values.scheduler.enabled (not .Values.health.enabled) (hasKey $config "repairBy") (eq $by "Controller") (gt $after 0) }}
+{{- fail "octavo: scheduler.config.repairBy is Controller and health.enabled is false: no program deletes members of gangs on lost nodes then; set health.enabled, or leave out repairBy" }}
+{{- end }}
 {{- if and .Values.scheduler.enabled .Values.health.enabled (eq $by "Controller") (gt $after 0) }}{{ $after }}{{ end }}
 {{- end }}
 

@@ -22,7 +22,7 @@ pub(super) struct Refused {
 }
 
 /// Typos, wrong types and values that would only fail on the node.
-pub(super) const REFUSED: [Refused; 61] = [
+pub(super) const REFUSED: [Refused; 62] = [
     set("agnet.enabled=true", "additional properties 'agnet' not allowed"),
     set("agent.tolerations[0].kye=x", "additional properties 'kye' not allowed"),
     set("imagePullSecrets[0]=x", "'/imagePullSecrets/0': got string, want object"),
@@ -103,6 +103,10 @@ pub(super) const REFUSED: [Refused; 61] = [
     set("computeDomains.daemon.serviceAccount.name=A", "/serviceAccount/name': 'A' does not match"),
     set("computeDomains.daemon.resources.claims=a", "additional properties 'claims' not allowed"),
     set("health.enabled=maybe", "'/health/enabled': got string, want boolean"),
+    set(
+        "health.enabled=false,scheduler.config.repairBy=Controller",
+        "no program deletes members of gangs on lost nodes then",
+    ),
     set("translation.enabled=on", "'/translation/enabled': got string, want boolean"),
     set("translation.collectAfterSeconds=5", "/collectAfterSeconds': minimum: got 5, want 600"),
     set(

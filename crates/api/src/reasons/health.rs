@@ -69,12 +69,6 @@ pub(super) const POLICIES: &[Reason] = &[
         "",
     ),
     row(
-        "NodeLost",
-        "Pod: condition `DisruptionTarget`, event",
-        "The pod's node is lost. Its gang gets a new member on another node.",
-        "Repair or remove the node.",
-    ),
-    row(
         "OtherPolicyFirst",
         ACCEPTED,
         "A policy whose name comes first in the alphabet selects the same nodes, and applies to them.",

@@ -86,6 +86,19 @@ fn reasons_in(source: &str) -> BTreeSet<String> {
 }
 
 #[test]
+fn no_row_of_the_catalogue_says_the_same_twice() {
+    let mut rows = BTreeSet::new();
+    for found in SECTIONS.iter().flat_map(|section| section.reasons) {
+        assert!(
+            rows.insert((found.reason, found.reported_on)),
+            "{} of {}",
+            found.reason,
+            found.reported_on
+        );
+    }
+}
+
+#[test]
 fn every_refusal_is_in_the_catalogue() {
     let catalogued: Vec<_> = claims::REFUSALS.iter().map(|found| found.reason).collect();
     let mut refusals = Refusal::REASONS.to_vec();

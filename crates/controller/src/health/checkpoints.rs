@@ -79,6 +79,30 @@ pub fn hook(pod: &Pod) -> Result<Option<Checkpoint>, CheckpointError> {
     pod.metadata.annotations.as_ref().map_or(Ok(None), Checkpoint::of)
 }
 
+/// Whether a pod was asked, and its time is not over and nothing is known of the outcome.
+pub fn is_open(health: &HealthFacts, uid: &str, now: u64) -> bool {
+    let report = health.reports.iter().find(|report| report.uid == uid);
+    let is_known = report.is_some_and(|it| it.outcome != CheckpointOutcome::Running);
+    let request = health.requests.iter().find(|request| request.uid == uid);
+    !is_known && request.is_some_and(|request| now < ends_at(request, now))
+}
+
+/// Why a pod leaves without a checkpoint whose request was not written, for people: the API server refused it for good, as `refusal`
+/// says, or did not take it for as long as the pod would have had. `since` is when that began, in seconds since 1970.
+pub fn not_asked(
+    request: &CheckpointRequest,
+    refusal: Option<&str>,
+    since: u64,
+    now: u64,
+) -> Option<String> {
+    if let Some(refusal) = refusal {
+        return Some(format!("the API server refuses the request; upgrade the CRDs: {refusal}"));
+    }
+    let request = CheckpointRequest { since: date(since), ..request.clone() };
+    let is_over = now >= ends_at(&request, now);
+    is_over.then(|| "the API server did not take the request before its deadline".to_owned())
+}
+
 /// When a pod that was asked leaves without a report, in seconds since 1970.
 pub fn ends_at(request: &CheckpointRequest, now: u64) -> u64 {
     let since = seconds(&request.since).unwrap_or_default().min(now);

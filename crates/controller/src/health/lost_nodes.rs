@@ -48,6 +48,8 @@ pub struct LostNodes {
     since: BTreeMap<String, u64>,
     /// What their pods are known to be.
     pub members: BTreeMap<String, LostMembers>,
+    /// Since when members of theirs are to leave that still do not.
+    granted: BTreeMap<String, u64>,
 }
 
 impl LostNodes {
@@ -55,6 +57,21 @@ impl LostNodes {
     pub fn leaving(&self) -> impl Iterator<Item = (&str, u64)> {
         let members = self.members.iter();
         members.filter_map(|(name, members)| Some((name.as_str(), members.leaving_since?)))
+    }
+
+    /// Nodes whose members are due, and since when their turn is. The rest of a gang waits for them, so their turn comes before that of
+    /// pods which run.
+    pub fn due<'a>(&'a self, facts: &'a Facts, now: u64) -> BTreeMap<&'a str, u64> {
+        let due = self.members.iter().filter(|(_, members)| members.due > 0);
+        let lost = due.filter_map(|(name, _)| Some((name, facts.nodes.get(name)?)));
+        let lost: Vec<_> = lost.filter(|(_, node)| node.loss == Some(Loss::Lost)).collect();
+        if lost.is_empty() {
+            return BTreeMap::new();
+        }
+        let cut_off = CutOff::new(facts);
+        let lost = lost.into_iter().filter(|(_, node)| !cut_off.has(node));
+        let since = |name: &String| self.granted.get(name).copied().unwrap_or(now).min(now);
+        lost.map(|(name, _)| (name.as_str(), since(name))).collect()
     }
 
     /// The lost nodes whose pods are to be read at a time, in seconds since 1970, those first that are lost for longest. `budgets` are what
@@ -69,6 +86,7 @@ impl LostNodes {
         let lost = |name: &str| facts.nodes.get(name).and_then(|node| node.loss);
         self.since.retain(|name, _| lost(name).is_some());
         self.members.retain(|name, _| lost(name).is_some());
+        self.granted.retain(|name, _| lost(name).is_some());
         let cut_off = CutOff::new(facts);
         let mut waiting = Vec::new();
         for (name, node) in &facts.nodes {
@@ -90,8 +108,17 @@ impl LostNodes {
         waiting.sort_by_key(|(since, name, ..)| (*since, *name));
         let plan = waiting.into_iter().map(|(since, name, node, loss, members)| {
             let is_shut_down = loss == Loss::OutOfService;
-            let is_evicted =
-                members.due > 0 && (is_shut_down || budget_of(budgets, facts, node).take(name));
+            let granted = self.granted.get(name).copied();
+            let budget = budget_of(budgets, facts, node);
+            // Members that cannot be deleted hold up no other node.
+            let is_stuck = granted.is_some_and(|at| now.saturating_sub(at) >= budget.stuck);
+            let mut has_turn = || (is_stuck && !budget.is_stopped) || budget.take(name);
+            let is_evicted = members.due > 0 && (is_shut_down || has_turn());
+            if is_evicted {
+                self.granted.insert(name.clone(), granted.unwrap_or(now).min(now));
+            } else {
+                self.granted.remove(name);
+            }
             let lost = LostNode {
                 since,
                 after: if is_shut_down { 0 } else { settings.after_seconds },

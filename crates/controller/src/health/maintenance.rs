@@ -67,7 +67,7 @@ pub struct Notice {
     pub note: String,
 }
 
-/// What a controller findings while it leads.
+/// What a controller finds out by reading pods while it leads.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
     /// Pods with GPUs by node, of nodes that were visited.

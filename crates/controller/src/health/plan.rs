@@ -158,6 +158,8 @@ pub fn plan(facts: &Facts, memory: &mut Memory, repair: Option<&RepairConfig>, n
     memory.cleared.retain(|name, _| facts.policies.contains_key(name));
     let mut draining = maintenance::draining(facts, now);
     draining.extend(memory.lost.leaving());
+    let none = BTreeMap::new();
+    let due = repair.map(|_| memory.lost.due(facts, now)).unwrap_or_default();
     let mut budgets: BTreeMap<&str, EvictionBudget> = BTreeMap::new();
     for (name, policy) in &facts.policies {
         let members = domains.remove(name.as_str()).unwrap_or_default();
@@ -166,8 +168,12 @@ pub fn plan(facts: &Facts, memory: &mut Memory, repair: Option<&RepairConfig>, n
             // Another controller may have led meanwhile.
             let until = policy.status.breaker_open_until.as_deref().and_then(seconds);
             breaker.until = breaker.until.max(until.unwrap_or_default());
-            let disturbed =
-                domain::Disturbed { draining: &draining, hooked: &memory.findings.hooked };
+            let disturbed = domain::Disturbed {
+                draining: &draining,
+                // While the breaker is open these wait.
+                due: if breaker.until > now { &none } else { &due },
+                hooked: &memory.findings.hooked,
+            };
             domain::decide(checked, members, breaker, disturbed, now)
         });
         if let Some(decided) = &decided {

@@ -18,7 +18,7 @@ use k8s_openapi::api::resource::v1::{
 };
 use octavo_api::names::{DRIVER, REASON_GPU_OUT_OF_SERVICE};
 
-pub use self::lost::{Member, member};
+pub use self::lost::{GangMember, member};
 pub use self::work::{PodWithGpus, owner, pod_with_gpus};
 use super::checkpoints::Progress;
 use super::plan::{Eviction, Urgency};

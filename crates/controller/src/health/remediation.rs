@@ -36,6 +36,9 @@ pub struct OfPolicy {
     pub is_in_use: bool,
     /// The number of the attempt by node.
     pub nodes: BTreeMap<String, u64>,
+    /// The same of nodes that are ready and whose agents have not reported yet. An object that exists there stays: a node that is ready
+    /// for a moment does not get its remedy twice.
+    pub stays: BTreeMap<String, u64>,
 }
 
 /// The objects that should exist at a time, in seconds since 1970.
@@ -50,6 +53,7 @@ pub fn remediations(facts: &Facts, now: u64) -> Remediations {
             template: usable.unwrap_or(noted).clone(),
             is_in_use: usable.is_some(),
             nodes: BTreeMap::new(),
+            stays: BTreeMap::new(),
         };
         all.insert(name.clone(), of_policy);
     }
@@ -72,15 +76,17 @@ pub fn remediations(facts: &Facts, now: u64) -> Remediations {
         });
         let tracks: Vec<(&DeviceFacts, Track)> = tracks.collect();
         let begun = tracks.iter().filter_map(|(_, track)| begun(track, remedies)).max();
-        let permitted = tracks.iter().filter(|_| node.not_ready_since.is_some());
-        let permitted = permitted.filter_map(|(device, track)| {
+        let permitted = tracks.iter().filter_map(|(device, track)| {
             let orders = health.orders.iter().find(|orders| orders.uuid == device.uuid)?;
             let permit = orders.permit.as_ref().filter(|it| remedies.contains(&it.remedy))?;
             permitted_attempt(permit, track, policy, now)
         });
+        let permitted = permitted.max();
         // One that runs is not disturbed by what comes next.
-        if let Some(attempt) = begun.or_else(|| permitted.max()) {
+        if let Some(attempt) = begun.or(permitted.filter(|_| node.not_ready_since.is_some())) {
             of_policy.nodes.insert(name.clone(), attempt);
+        } else if let Some(attempt) = permitted {
+            of_policy.stays.insert(name.clone(), attempt);
         }
     }
     all

@@ -28,8 +28,16 @@ fn unreachable() -> Value {
     json!([{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}])
 }
 
+fn out_of_service(effect: &str) -> Value {
+    json!([{"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": effect}])
+}
+
 fn shut_down() -> Value {
-    json!([{"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}])
+    let (mut taints, Value::Array(lost)) = (out_of_service("NoExecute"), unreachable()) else {
+        panic!()
+    };
+    taints.as_array_mut().unwrap().extend(lost);
+    taints
 }
 
 impl Bench {
@@ -152,6 +160,16 @@ fn nodes_that_are_shut_down_wait_for_nothing_and_are_not_cut_off() {
     }
     assert_eq!(bench.evicted().len(), 4);
     assert!(bench.round().lost.values().all(|lost| lost.after == 0));
+}
+
+#[test]
+fn a_node_that_is_ready_or_takes_no_new_pods_is_not_shut_down() {
+    assert_eq!(node(0, &shut_down()).loss, Some(Loss::OutOfService));
+    assert_eq!(node(0, &out_of_service("NoExecute")).loss, None, "it is ready");
+    let mut taints = out_of_service("NoSchedule");
+    assert_eq!(node(0, &taints).loss, None);
+    taints.as_array_mut().unwrap().extend(unreachable().as_array().unwrap().clone());
+    assert_eq!(node(0, &taints).loss, Some(Loss::Lost));
 }
 
 #[test]

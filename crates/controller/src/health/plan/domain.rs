@@ -60,15 +60,21 @@ pub(super) struct Decided<'a> {
 pub(super) struct Disturbed<'a> {
     /// Nodes that are drained for work on them, and since when.
     pub(super) draining: &'a BTreeMap<&'a str, u64>,
+    /// Lost nodes whose members are due, and since when their turn is.
+    pub(super) due: &'a BTreeMap<&'a str, u64>,
     /// Names of devices with a pod that can save its work, by node.
     pub(super) hooked: &'a BTreeMap<String, BTreeSet<String>>,
 }
 
 impl<'a> Disturbed<'a> {
-    /// Nodes that lose pods for work on them.
+    /// Nodes that lose pods for work on them, or since they are lost.
     pub(super) fn nodes(self, stuck: u64, now: u64) -> impl Iterator<Item = &'a str> {
         let is_new = move |since: u64| now.saturating_sub(since) < stuck;
-        self.draining.iter().filter(move |(_, since)| is_new(**since)).map(|(node, _)| *node)
+        self.draining
+            .iter()
+            .chain(self.due)
+            .filter(move |(_, since)| is_new(**since))
+            .map(|(node, _)| *node)
     }
 }
 
@@ -186,6 +192,14 @@ pub(super) fn decide<'a>(
             drains.insert(id, since.min(now));
         }
         let evicts_since = evicts_since.filter(|_| is_occupied && !before[&id].state.may_run());
+        // A drain that becomes an eviction has its whole time. One that no longer counts in the budget takes its turn.
+        let evicts_since = if member.was_drained() {
+            evicts_since
+                .filter(|since| now.saturating_sub(*since) < policy.rules.stuck)
+                .map(|_| now)
+        } else {
+            evicts_since
+        };
         devices.insert(id, Record { track: before[&id], history, evicts_since });
     }
     for (id, member) in members.all() {
@@ -285,6 +299,16 @@ impl Member<'_> {
     /// Whether all records of its node can be read. If not, nothing new begins there.
     pub(super) fn is_node_readable(&self) -> bool {
         self.health.devices.iter().all(|device| device.record.is_ok())
+    }
+
+    /// Whether its pods were to leave at a checkpoint until now: the copy of its record, which is written with orders, says that it was
+    /// suspect, and its record says otherwise.
+    fn was_drained(&self) -> bool {
+        let copy = self.orders.and_then(|orders| orders.copy.as_ref());
+        let (Some(copy), Ok(record)) = (copy, &self.device.record) else { return false };
+        matches!(copy.track.state, State::Suspect { .. })
+            && !record.track.state.may_run()
+            && record.track.attempt >= copy.track.attempt
     }
 
     /// What the device is by its record at a time. A record that cannot be read stops the remedies of its node, and ends nothing.

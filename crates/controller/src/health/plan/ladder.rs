@@ -20,7 +20,7 @@ pub(super) fn climb(
     now: u64,
 ) -> BTreeSet<DeviceId> {
     let mut kept = BTreeSet::new();
-    for (id, member) in members.all().filter(|(_, member)| !member.is_node_ready()) {
+    for (id, member) in members.all() {
         let permit = member.orders.and_then(|orders| orders.permit.as_ref());
         let permit = permit.filter(|permit| policy.by_template.contains(&permit.remedy));
         let (Some(permit), Ok(record)) = (permit, &member.device.record) else { continue };
@@ -30,9 +30,15 @@ pub(super) fn climb(
             continue;
         }
         let since = seconds(&permit.since).unwrap_or_default().min(now);
+        let is_over = now - since >= policy.rules.limit;
+        // A node may be ready for a moment. What it needs is its agent's word, but a harsher remedy that was allowed goes on.
+        let is_harsher = track.state.needs() < Some(permit.remedy);
+        if member.is_node_ready() && (is_over || !is_harsher) {
+            continue;
+        }
         let reason = track.state.reason().unwrap_or(Reason::Lost);
         track.state = State::Fenced { reason, needs: permit.remedy };
-        if now - since >= policy.rules.limit {
+        if is_over {
             let (failed, needs) = (permit.remedy, policy.rules.ladder.after(permit.remedy));
             track.state = State::Fenced { reason: Reason::RemedyFailed(failed), needs };
             track.since = since.saturating_add(policy.rules.limit);

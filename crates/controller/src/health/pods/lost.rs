@@ -12,7 +12,7 @@ use crate::health::plan::Urgency;
 
 /// A member of a gang on a lost node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Member {
+pub enum GangMember {
     /// It leaves in its turn.
     Due(Victim),
     /// It may stay until a time, in seconds since 1970.
@@ -22,7 +22,7 @@ pub enum Member {
 }
 
 /// What becomes of a pod of a lost node at a time; `None` if it is no member of a gang.
-pub fn member(pod: &Pod, node: &str, lost: &LostNode, now: u64) -> Option<Member> {
+pub fn member(pod: &Pod, node: &str, lost: &LostNode, now: u64) -> Option<GangMember> {
     let (metadata, spec) = (&pod.metadata, pod.spec.as_ref()?);
     if has_ended(pod) || spec.scheduler_name.as_deref() != Some(&lost.scheduler) {
         return None;
@@ -33,15 +33,15 @@ pub fn member(pod: &Pod, node: &str, lost: &LostNode, now: u64) -> Option<Member
         // The time is that of the end of the grace period.
         let grace = metadata.deletion_grace_period_seconds.unwrap_or_default();
         let grace = u64::try_from(grace).unwrap_or_default();
-        return Some(Member::Leaves(unix(at.0).saturating_sub(grace)));
+        return Some(GangMember::Leaves(unix(at.0).saturating_sub(grace)));
     }
     let wait = if lost.after == 0 { 0 } else { lost.after.max(tolerated(pod)) };
     let due = lost.since.saturating_add(wait);
     if now < due {
-        return Some(Member::Waits(due));
+        return Some(GangMember::Waits(due));
     }
     let note = format!("node {node} is lost; the gang gets a new member on another node");
-    Some(Member::Due(Victim::new(pod, Urgency::Deleted, REASON_NODE_LOST, note)))
+    Some(GangMember::Due(Victim::new(pod, Urgency::Deleted, REASON_NODE_LOST, note)))
 }
 
 /// How long a pod tolerates that its node is lost, in seconds. The shortest toleration counts, as in Kubernetes. One without seconds is

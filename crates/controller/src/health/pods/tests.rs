@@ -197,8 +197,8 @@ fn members_of_gangs_leave_a_lost_node_after_the_longer_of_setting_and_toleration
             "effect": "NoExecute", "tolerationSeconds": seconds}]})
     };
     let due = |pod: &Pod, lost: &LostNode| match member(pod, "n", lost, SINCE) {
-        Some(Member::Waits(until)) => Some(until - SINCE),
-        Some(Member::Due(_)) => Some(0),
+        Some(GangMember::Waits(until)) => Some(until - SINCE),
+        Some(GangMember::Due(_)) => Some(0),
         found => panic!("{found:?}"),
     };
     assert_eq!(due(&pod(gang(), json!({})), &lost), Some(60));
@@ -208,7 +208,7 @@ fn members_of_gangs_leave_a_lost_node_after_the_longer_of_setting_and_toleration
     let shut_down = LostNode { after: 0, ..lost.clone() };
     assert_eq!(due(&pod(gang(), tolerates(json!(300))), &shut_down), Some(0));
     let found = member(&pod(gang(), json!({})), "n", &lost, SINCE + 60);
-    let Some(Member::Due(victim)) = found else { panic!("{found:?}") };
+    let Some(GangMember::Due(victim)) = found else { panic!("{found:?}") };
     assert_eq!((victim.reason, victim.urgency), ("NodeLost", Urgency::Deleted));
     assert_eq!(victim.note, "node n is lost; the gang gets a new member on another node");
     assert_eq!(member(&pod(json!({}), json!({})), "n", &lost, SINCE), None, "no gang");
@@ -219,5 +219,5 @@ fn members_of_gangs_leave_a_lost_node_after_the_longer_of_setting_and_toleration
     leaving.metadata.deletion_timestamp =
         Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(time));
     leaving.metadata.deletion_grace_period_seconds = Some(30);
-    assert_eq!(member(&leaving, "n", &lost, SINCE), Some(Member::Leaves(1_000)));
+    assert_eq!(member(&leaving, "n", &lost, SINCE), Some(GangMember::Leaves(1_000)));
 }

@@ -105,6 +105,10 @@ fn the_permit_counts_where_the_agent_cannot_begin() {
     assert_eq!(nodes(&facts), [], "its agent begins, once no process is left");
     facts.nodes.get_mut("n0").unwrap().not_ready_since = Some(5);
     assert_eq!(nodes(&facts), [("n0".to_owned(), 8)]);
+    // The node is ready for a moment.
+    let seen = facts.nodes.get_mut("n0").unwrap().not_ready_since.take();
+    assert_eq!(remediations(&facts, NOW)["p"].stays, [("n0".to_owned(), 8)].into());
+    facts.nodes.get_mut("n0").unwrap().not_ready_since = seen;
     facts.healths.get_mut("n0").unwrap().orders = permit(6);
     assert_eq!(nodes(&facts), [], "it was for an attempt that was");
 }

@@ -2,16 +2,18 @@
 //! and evicts them in their turn. Pods and claims are read for such nodes alone.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::ApiResource;
 use octavo_api::checkpoint::CheckpointRequest;
-use octavo_api::names::CHECKPOINT_CONTROLLER;
+use octavo_api::names::{CHECKPOINT_CONTROLLER, REASON_NODE_LOST};
 use octavo_api::{Maintenance, NodeHealth};
 use octavo_kube_io::Backoff;
 use serde_json::json;
@@ -27,7 +29,7 @@ use crate::health::facts::{HealthFacts, MaintenanceFacts, NodeFacts, unix};
 use crate::health::lost_nodes::{LostMembers, LostNode};
 use crate::health::maintenance::Visit;
 use crate::health::plan::{Eviction, Urgency};
-use crate::health::pods::{self, Member, PodWithGpus, Victim};
+use crate::health::pods::{self, GangMember, PodWithGpus, Victim};
 use crate::shell::leader::LeaderError;
 use crate::store::SeenNode;
 
@@ -40,6 +42,8 @@ const EMPTY_DELAY: Duration = Duration::from_mins(5);
 const EARLY_LOOKS: u32 = 3;
 /// Nodes that are looked at at the same time.
 const MAX_NODES: usize = 8;
+/// Most time of one look. What is left is done in the next one.
+const MAX_LOOK: Duration = Duration::from_mins(2);
 /// Most requests of a node.
 const MAX_REQUESTS: usize = 256;
 
@@ -47,6 +51,8 @@ const MAX_REQUESTS: usize = 256;
 pub(super) struct Reader {
     evictor: Evictor,
     findings: mpsc::Sender<Finding>,
+    /// Nodes whose requests cannot be written, and since when, in seconds since 1970.
+    unwritten: Mutex<BTreeMap<String, u64>>,
 }
 
 /// When a node is looked at again.
@@ -81,6 +87,8 @@ struct Found {
     leaving: Vec<Leaving>,
     /// Those that work on the node is to end, and that still are there.
     left: usize,
+    /// UIDs of all pods.
+    uids: BTreeSet<String>,
     /// UIDs of pods whose requests stay: those that are being deleted, and those of which too little could be read.
     kept: BTreeSet<String>,
     /// Candidates with a pod that can save its work.
@@ -93,45 +101,61 @@ struct Found {
 
 impl Reader {
     pub(super) fn new(evictor: Evictor, findings: mpsc::Sender<Finding>) -> Self {
-        Self { evictor, findings }
+        Self { evictor, findings, unwritten: Mutex::default() }
     }
 
-    /// Goes on until the rounds end.
+    /// Goes on until the rounds end. A node that answers slowly delays no other, and is looked at once at a time.
     pub(super) async fn run(self, mut wanted: watch::Receiver<BTreeMap<String, Departures>>) {
         let mut nodes: BTreeMap<String, Looked> = BTreeMap::new();
+        let mut looks = FuturesUnordered::new();
+        let mut looked_at: BTreeSet<String> = BTreeSet::new();
         loop {
-            let due = nodes.values().map(|node| node.due).min();
+            let waiting = nodes.iter().filter(|(name, _)| !looked_at.contains(*name));
+            let mut waiting: Vec<_> = waiting.collect();
+            waiting.sort_unstable_by_key(|(name, node)| (node.due, *name));
+            let due = waiting.first().map(|(_, node)| node.due);
+            let due = due.filter(|_| looks.len() < MAX_NODES);
             tokio::select! {
                 changed = wanted.changed() => {
                     if changed.is_err() {
                         return;
                     }
                     renew(&mut nodes, &wanted.borrow_and_update());
+                    self.unwritten().retain(|name, _| nodes.contains_key(name));
                 }
-                () = at(due) => {}
-            }
-            let now = Instant::now();
-            let (reader, due) = (&self, nodes.iter_mut().filter(|(_, node)| node.due <= now));
-            futures::stream::iter(due)
-                .for_each_concurrent(MAX_NODES, |(name, node)| async move {
-                    let now = Timestamp::now();
-                    let next = reader.look(name, &node.departures, now).await;
-                    let delay = node.backoff.next_delay();
-                    let is_early = node.backoff.failures() <= EARLY_LOOKS;
-                    let delay = match next {
-                        Ok(Next::Later) if !is_early => EMPTY_DELAY,
-                        Ok(Next::By(until)) => {
-                            delay.min(Duration::from_secs(until.saturating_sub(unix(now))))
-                        }
-                        _ => delay,
-                    };
-                    node.due = Instant::now() + delay;
-                    if let Err(error) = next {
-                        tracing::debug!(node = %name, %error, "pods that are to leave a node are left; it is tried again");
+                Some((name, departures, next)) = looks.next() => {
+                    looked_at.remove(&name);
+                    // What changed meanwhile is due already.
+                    if let Some(node) = nodes.get_mut(&name).filter(|it| it.departures == departures) {
+                        node.due = Instant::now() + node.delay(next);
                     }
-                })
-                .await;
+                }
+                () = at(due) => {
+                    let (now, free) = (Instant::now(), MAX_NODES - looks.len());
+                    for (name, node) in waiting.into_iter().take(free).filter(|it| it.1.due <= now) {
+                        looked_at.insert(name.clone());
+                        looks.push(self.timed_look(name.clone(), node.departures.clone()));
+                    }
+                }
+            }
         }
+    }
+
+    /// Looks at the pods of a node for a while at most.
+    async fn timed_look(
+        &self,
+        name: String,
+        wanted: Departures,
+    ) -> (String, Departures, Option<Next>) {
+        let look = self.look(&name, &wanted, Timestamp::now());
+        let next = match tokio::time::timeout(MAX_LOOK, look).await {
+            Ok(next) => next,
+            Err(_) => Err(LeaderError::Timeout),
+        };
+        if let Err(error) = &next {
+            tracing::debug!(node = %name, %error, "pods that are to leave a node are left; it is tried again");
+        }
+        (name, wanted, next.ok())
     }
 
     /// Looks at the pods of a node. A pod that cannot be evicted delays no other; the last problem is returned.
@@ -199,6 +223,7 @@ impl Reader {
         let mut found = Found::default();
         for pod in pods.list(&of_node).await? {
             let uid = pod.metadata.uid.clone().unwrap_or_default();
+            found.uids.insert(uid.clone());
             let names = if wanted.reads_claims() { pods::held_by(&pod) } else { Vec::new() };
             let claims = match self.evictor.claims(&pod, names).await {
                 Ok(claims) => claims,
@@ -245,7 +270,7 @@ impl Reader {
         is_turn: bool,
         now: Timestamp,
     ) -> Result<Next, LeaderError> {
-        let Found { leaving, mut kept, mut problem, .. } = found;
+        let Found { leaving, uids, mut kept, mut problem, .. } = found;
         let mut next = Next::Soon;
         let (mut victims, mut asked) = (Vec::new(), Vec::new());
         for Leaving { pod, victims: reasons, by_work } in leaving {
@@ -270,7 +295,11 @@ impl Reader {
             }
         }
         let old = health.map(|health| health.requests.as_slice()).unwrap_or_default();
-        let requests = old.iter().filter(|request| kept.contains(&request.uid)).cloned();
+        // A pod that was asked and stays, since its device returned, is not asked again if the device fails at once.
+        let is_open = |uid: &String| {
+            uids.contains(uid) && health.is_some_and(|it| checkpoints::is_open(it, uid, unix(now)))
+        };
+        let requests = old.iter().filter(|it| kept.contains(&it.uid) || is_open(&it.uid)).cloned();
         let requests = requests.chain(asked.iter().map(|(_, request)| request.clone()));
         let requests: Vec<_> = requests.take(MAX_REQUESTS).collect();
         if let Some(health) = health.filter(|_| requests != old) {
@@ -287,8 +316,26 @@ impl Reader {
                 }
                 Ok(None) => {}
                 Err(LeaderError::NotLeader) => return Err(LeaderError::NotLeader),
-                Err(error) => problem = Some(error),
+                Err(error) => {
+                    let since = *self.unwritten().entry(node.to_owned()).or_insert(unix(now));
+                    for (victim, request) in asked {
+                        let why =
+                            checkpoints::not_asked(&request, refusal(&error), since, unix(now));
+                        victims.extend(why.and_then(|why| victim.after(&Progress::NotSaved(why))));
+                    }
+                    problem = Some(error);
+                }
             }
+        }
+        let is_of_loss = |victim: &Victim| victim.reason == REASON_NODE_LOST;
+        if victims.iter().any(is_of_loss) {
+            // The watch may be late: a node that is back keeps its pods.
+            let is_lost =
+                self.node(node).await.map(|found| found.is_some_and(|it| it.loss.is_some()));
+            if !matches!(is_lost, Ok(true)) {
+                victims.retain(|victim| !is_of_loss(victim));
+            }
+            problem = is_lost.err().map(LeaderError::from).or(problem);
         }
         for victim in &victims {
             match self.evictor.end(victim, now).await {
@@ -315,6 +362,7 @@ impl Reader {
         let api = api::<NodeHealth>(&self.evictor.client);
         let write = api.patch(node, &params, &patch);
         let written = self.evictor.leader.write("checkpoint-requests", write).await?;
+        self.unwritten().remove(node);
         Ok(written.map(|object| {
             let stored = HealthFacts::of(&object).requests;
             stored.into_iter().map(|request| request.uid).collect()
@@ -325,13 +373,21 @@ impl Reader {
     async fn is_in_force(&self, visit: &Visit, now: Timestamp) -> kube::Result<bool> {
         let client = &self.evictor.client;
         let work = api::<Maintenance>(client).get_opt(&visit.maintenance).await?;
-        let nodes: Api<SeenNode> = Api::all_with(client.clone(), &ApiResource::erase::<Node>(&()));
-        let node = nodes.get_opt(&visit.node).await?;
-        let drains = |(work, node)| {
-            let node = NodeFacts::of(&node);
-            MaintenanceFacts::of(&work).drains(&visit.node, &node, unix(now))
-        };
+        let node = self.node(&visit.node).await?;
+        let drains =
+            |(work, node)| MaintenanceFacts::of(&work).drains(&visit.node, &node, unix(now));
         Ok(work.zip(node).is_some_and(drains))
+    }
+
+    /// A node as the API server has it now.
+    async fn node(&self, name: &str) -> kube::Result<Option<NodeFacts>> {
+        let kind = ApiResource::erase::<Node>(&());
+        let nodes: Api<SeenNode> = Api::all_with(self.evictor.client.clone(), &kind);
+        Ok(nodes.get_opt(name).await?.map(|node| NodeFacts::of(&node)))
+    }
+
+    fn unwritten(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
+        self.unwritten.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -339,16 +395,31 @@ impl Found {
     /// Counts a pod of a lost node. Returns it if it leaves now.
     fn member(&mut self, pod: &Pod, node: &str, lost: &LostNode, now: u64) -> Option<Victim> {
         match pods::member(pod, node, lost, now)? {
-            Member::Due(victim) => {
+            GangMember::Due(victim) => {
                 self.lost.due += 1;
                 return Some(victim).filter(|_| lost.is_evicted);
             }
-            Member::Waits(until) => self.due = Some(self.due.unwrap_or(until).min(until)),
-            Member::Leaves(since) => {
+            GangMember::Waits(until) => self.due = Some(self.due.unwrap_or(until).min(until)),
+            GangMember::Leaves(since) => {
                 self.lost.leaving_since = self.lost.leaving_since.max(Some(since));
             }
         }
         None
+    }
+}
+
+impl Looked {
+    /// Time to the next look, after one that said when that is, or failed.
+    fn delay(&mut self, next: Option<Next>) -> Duration {
+        let delay = self.backoff.next_delay();
+        let is_early = self.backoff.failures() <= EARLY_LOOKS;
+        match next {
+            Some(Next::Later) if !is_early => EMPTY_DELAY,
+            Some(Next::By(until)) => {
+                delay.min(Duration::from_secs(until.saturating_sub(unix(Timestamp::now()))))
+            }
+            _ => delay,
+        }
     }
 }
 
@@ -380,4 +451,13 @@ async fn at(time: Option<Instant>) {
         Some(time) => sleep_until(time).await,
         None => std::future::pending().await,
     }
+}
+
+/// Why the API server will refuse a write again, if it will.
+fn refusal(error: &LeaderError) -> Option<&str> {
+    let LeaderError::Api(kube::Error::Api(status)) = error else { return None };
+    // The answer of server-side apply to a field that the CRD does not have comes as an internal error.
+    let is_unknown_field = status.message.contains("not declared in schema");
+    let is_refused = matches!(status.code, 400 | 403 | 405 | 413 | 415 | 422);
+    (is_unknown_field || is_refused).then_some(&status.message)
 }

@@ -143,7 +143,9 @@ impl Remediator {
                 continue;
             }
             let attempt = object.labels().get(LABEL_REMEDIATION).and_then(|it| it.parse().ok());
-            let is_wanted = wanted.nodes.get(&name).copied() == attempt && attempt.is_some();
+            let mut attempts =
+                [&wanted.nodes, &wanted.stays].into_iter().filter_map(|it| it.get(&name));
+            let is_wanted = attempts.any(|wanted| Some(*wanted) == attempt);
             if !is_wanted
                 && !is_leaving
                 && let Err(error) = self.delete(&objects, &object).await

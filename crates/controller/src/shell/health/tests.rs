@@ -355,3 +355,35 @@ async fn evictions_go_on_until_their_rounds_end() {
     drop(sender);
     reader.await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_look_takes_long_delays_no_other() {
+    let api = ScriptedApi::new(|request: &Request| {
+        if request.uri().path().contains("/nodehealths/") {
+            return (200, evicting());
+        }
+        (200, json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": []}))
+    });
+    let events = Events::new(api.client(), "octavo.dev/controller", "c");
+    // No round takes what is found, so the second look at a node with candidates does not end by itself.
+    let (findings, _found) = mpsc::channel(1);
+    let reader = Reader::new(Evictor::new(api.client(), events, leader(true)), findings);
+    let candidates =
+        Departures { candidates: ["gpu-1".to_owned()].into(), ..Departures::default() };
+    let slow = [("a".to_owned(), candidates.clone()), ("b".to_owned(), candidates)];
+    let nodes = slow.into_iter().chain([("n".to_owned(), evictions(Urgency::Evicted))]);
+    let (sender, wanted) = watch::channel(BTreeMap::new());
+    let reader = tokio::spawn(reader.run(wanted));
+    sender.send(nodes.collect()).unwrap();
+    let looks = |node: &str| {
+        let end = format!("/nodehealths/{node}");
+        api.requests().iter().filter(|request| request.uri().path().ends_with(&end)).count()
+    };
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!(looks("n") >= 4, "{}", looks("n"));
+    let before = looks("a") + looks("b");
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    assert!(looks("a") + looks("b") > before, "a look ends after a while");
+    drop(sender);
+    reader.await.unwrap();
+}

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use octavo_engine::DomainId;
-use octavo_kube_io::objects::{Node, NodeName, TaintEffect};
+use octavo_kube_io::objects::{Node, NodeName, NodeTaint, TaintEffect};
 
 use super::Cache;
 
@@ -31,21 +31,19 @@ impl Cache {
 
     /// Records since when a node is lost.
     pub(in crate::state) fn track_lost_node(&mut self, node: &Node) {
-        let is_evicting = node.taints.iter().any(|taint| {
-            taint.effect == TaintEffect::NoExecute
-                && (LOST_TAINTS.contains(&&*taint.key) || taint.key == OUT_OF_SERVICE_TAINT)
-        });
-        if is_evicting || node.is_ready == Some(false) {
+        let is_lost = |taint: &NodeTaint| {
+            taint.effect == TaintEffect::NoExecute && LOST_TAINTS.contains(&&*taint.key)
+        };
+        if is_shut_down(node) || node.taints.iter().any(is_lost) || node.is_ready == Some(false) {
             self.lost.entry(node.name()).or_insert(self.now);
         } else {
             self.lost.remove(&*node.meta.name.name);
         }
     }
 
+    /// Whether an administrator says that a node is shut down.
     pub(in crate::state) fn is_out_of_service(&self, node: &str) -> bool {
-        self.nodes.get(node).is_some_and(|record| {
-            record.node.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE_TAINT)
-        })
+        self.nodes.get(node).is_some_and(|record| is_shut_down(&record.node))
     }
 
     /// Lost nodes in each topology domain that has any. Nodes that are out of service are known to
@@ -76,4 +74,12 @@ impl Cache {
                 && lost * 100 > topology.nodes(domain).len() * MAX_LOST_PERCENT
         })
     }
+}
+
+/// Whether the pods of a node have ended. One that is ready, or takes no new pods alone, may run pods.
+fn is_shut_down(node: &Node) -> bool {
+    let is_evicting = |taint: &NodeTaint| {
+        taint.effect == TaintEffect::NoExecute && taint.key == OUT_OF_SERVICE_TAINT
+    };
+    node.is_ready != Some(true) && node.taints.iter().any(is_evicting)
 }

@@ -150,3 +150,19 @@ fn nodes_out_of_service_are_repaired_at_once() {
     }
     assert_eq!(evicted(&testbed.after(0)).len(), 4);
 }
+
+#[test]
+fn a_node_that_is_ready_or_takes_no_new_pods_is_not_shut_down() {
+    let taint =
+        |effect: &str| json!([{"key": "node.kubernetes.io/out-of-service", "effect": effect}]);
+    let mut testbed = full(1);
+    testbed.node(&with(
+        with(in_rack(0), "/status/conditions", json!([{"type": "Ready", "status": "True"}])),
+        "/spec/taints",
+        taint("NoExecute"),
+    ));
+    assert_eq!(evicted(&testbed.after(120_000)), Vec::<String>::new());
+    testbed.node(&with(lost(in_rack(0)), "/spec/taints", taint("NoSchedule")));
+    assert_eq!(evicted(&testbed.after(0)), Vec::<String>::new(), "it waits as any lost node");
+    assert_eq!(evicted(&testbed.after(11_000)).len(), 1);
+}

@@ -1,4 +1,7 @@
 use super::*;
+use crate::config::RepairConfig;
+use crate::health::facts::{Loss, date};
+use crate::health::lost_nodes::LostMembers;
 
 /// Devices whose pods are evicted, as `node/gpu`.
 fn evicted(plan: &Plan) -> Vec<String> {
@@ -183,4 +186,61 @@ fn no_pod_is_asked_to_leave_a_suspect_device_unless_the_policy_evicts_and_few_no
     }
     storm.memory.findings.hooked.insert(node(0), ["gpu-0".to_owned()].into());
     assert!(evicted(&storm.round()).is_empty());
+}
+
+#[test]
+fn a_drain_that_becomes_an_eviction_has_its_whole_time() {
+    let mut bench = occupied(20);
+    let (reason, needs) = (Reason::LinkDown, Remedy::ResetFunction);
+    let suspect = State::Suspect { reason, needs };
+    bench.report(0, 0, suspect, HOUR);
+    bench.memory.findings.hooked.insert(node(0), ["gpu-0".to_owned()].into());
+    let drained = bench.round().evictions[0].since;
+    bench.now += 599;
+    bench.report(0, 0, fenced(Remedy::ResetFunction), 0);
+    bench.restart();
+    let begin = bench.now;
+    assert_eq!(bench.round().evictions[0].since, begin, "and not {drained}");
+    bench.now += 5;
+    bench.restart();
+    let again = bench.round();
+    assert_eq!((again.evictions[0].since, again.orders.len()), (begin, 0));
+    // A drain that is too old to count in the budget takes its turn.
+    let mut bench = occupied(20);
+    bench.report(0, 0, suspect, HOUR);
+    bench.memory.findings.hooked.insert(node(0), ["gpu-0".to_owned()].into());
+    bench.round();
+    bench.now += 600;
+    bench.report(1, 0, fenced(Remedy::ResetFunction), HOUR);
+    assert_eq!(evicted(&bench.round()), ["n01/gpu-0", "n00/gpu-0"]);
+    bench.report(0, 0, fenced(Remedy::ResetFunction), 0);
+    assert_eq!(evicted(&bench.round()), ["n01/gpu-0"]);
+}
+
+#[test]
+fn members_of_lost_nodes_leave_before_pods_of_devices() {
+    let mut bench = occupied(40);
+    let repair = RepairConfig { after_seconds: 60, scheduler_name: "octavo".to_owned() };
+    let round = |bench: &mut Bench| {
+        let plan = plan(&bench.facts, &mut bench.memory, Some(&repair), bench.now);
+        let lost = plan.lost.iter().filter(|(_, lost)| lost.is_evicted);
+        (evicted(&plan), lost.map(|(name, _)| name.clone()).collect::<Vec<_>>())
+    };
+    for number in [0, 1, 2] {
+        bench.report(number, 0, fenced(Remedy::ResetFunction), HOUR);
+    }
+    bench.facts.nodes.get_mut("n30").unwrap().loss = Some(Loss::Lost);
+    let devices = |names: &[&str]| names.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+    assert_eq!(round(&mut bench), (devices(&["n00/gpu-0", "n01/gpu-0"]), vec![]));
+    bench.memory.lost.members.insert(node(30), LostMembers { due: 2, leaving_since: None });
+    assert_eq!(round(&mut bench), (devices(&["n00/gpu-0"]), vec![node(30)]), "5% of 40 nodes");
+    // Members that cannot be deleted hold up no device.
+    bench.now += 600;
+    assert_eq!(round(&mut bench), (devices(&["n00/gpu-0", "n01/gpu-0"]), vec![node(30)]));
+    // While the breaker is open, members stay.
+    let status = &mut bench.facts.policies.get_mut("a").unwrap().status;
+    status.breaker_open_until = Some(date(bench.now + 60));
+    bench.restart();
+    bench.memory.lost.members.insert(node(30), LostMembers { due: 2, leaving_since: None });
+    assert_eq!(round(&mut bench), (devices(&["n00/gpu-0", "n01/gpu-0"]), vec![]));
 }

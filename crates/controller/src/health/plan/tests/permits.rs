@@ -338,6 +338,11 @@ fn a_node_that_does_not_come_back_climbs_the_ladder_once() {
     bench.now += 1;
     let second = permit(&mut bench);
     assert_eq!((second.remedy, second.after_attempt), (Remedy::PowerCycle, 0));
+    // The node is ready for a moment: no remedy begins again.
+    for seen in [None, Some(since)] {
+        bench.facts.nodes.get_mut(&node(0)).unwrap().not_ready_since = seen;
+        assert_eq!(permit(&mut bench), second);
+    }
     assert_eq!(bench.facts.policies["a"].status.remedies, 1);
     for _ in 0..3 {
         bench.now += HOUR / 2;

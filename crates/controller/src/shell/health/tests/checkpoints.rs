@@ -12,6 +12,8 @@ struct Cluster {
     /// The node's health, as the server stores it.
     health: Arc<Mutex<Value>>,
     pods: Arc<Mutex<Vec<Value>>>,
+    /// How writes of requests fail, if they do.
+    failure: Arc<Mutex<Option<(u16, &'static str)>>>,
 }
 
 /// A pod with annotations.
@@ -36,11 +38,16 @@ impl Cluster {
         }
         let health = Arc::new(Mutex::new(object));
         let pods = Arc::new(Mutex::new(vec![pod]));
+        let failing: Arc<Mutex<Option<(u16, &'static str)>>> = Arc::default();
         let (stored, running) = (Arc::clone(&health), Arc::clone(&pods));
+        let fails = Arc::clone(&failing);
         let api = ScriptedApi::new(move |request: &Request| {
             let (path, mut stored) = (request.uri().path(), stored.lock().unwrap());
             if path.ends_with("/nodehealths/n") {
                 if request.method() == "PATCH" {
+                    if let Some((code, message)) = *fails.lock().unwrap() {
+                        return failure(code, message);
+                    }
                     let patch: Value = serde_json::from_slice(request.body()).unwrap();
                     assert_eq!(patch["metadata"]["resourceVersion"], "4");
                     assert!(patch["spec"].get("devices").is_none(), "these have another manager");
@@ -83,15 +90,26 @@ impl Cluster {
             }
             (200, json!({"apiVersion": "v1", "kind": "Status", "status": "Success"}))
         });
-        Self { api, health, pods }
+        Self { api, health, pods, failure: failing }
     }
 
     /// A look, some seconds after the first. Returns when the next one is, and the writes of it: events as their reason.
     async fn look(&self, wanted: &Departures, later: i64) -> (Next, Vec<String>) {
-        let before = self.api.requests().len();
         let (reader, _findings) = reader(&self.api, true);
+        let (next, writes) = self.look_by(&reader, wanted, later).await;
+        (next.unwrap(), writes)
+    }
+
+    /// The same by a reader that has looked before.
+    async fn look_by(
+        &self,
+        reader: &Reader,
+        wanted: &Departures,
+        later: i64,
+    ) -> (Result<Next, LeaderError>, Vec<String>) {
+        let before = self.api.requests().len();
         let now = Timestamp::from_second(NOW + later).unwrap();
-        let next = reader.look("n", wanted, now).await.unwrap();
+        let next = reader.look("n", wanted, now).await;
         let requests = self.api.requests();
         let writes = requests[before..].iter().filter(|request| request.method() != "GET");
         let writes = writes.map(|request| {
@@ -174,14 +192,76 @@ async fn pods_of_a_dead_device_and_those_with_wrong_annotations_are_not_waited_f
 }
 
 #[tokio::test]
-async fn a_request_ends_when_its_pod_need_not_leave() {
+async fn a_request_ends_once_its_pod_need_not_leave_and_its_outcome_is_known() {
+    let outcomes: [(Option<&str>, i64); 2] = [(Some("Saved"), 2), (None, 90)];
+    for (outcome, later) in outcomes {
+        let cluster = Cluster::new(hooked(), None);
+        let wanted = evictions(Urgency::Evicted);
+        cluster.look(&wanted, 0).await;
+        let asked = cluster.asked();
+        let set = |state: &Value| {
+            let mut health = cluster.health.lock().unwrap();
+            health["status"]["devices"][0]["record"]["track"]["state"] = state.clone();
+        };
+        let fenced = record("resetFunction")["track"]["state"].clone();
+        for state in [&json!("probation"), &fenced, &json!("probation")] {
+            set(state);
+            assert!(cluster.look(&wanted, 1).await.1.is_empty());
+            assert_eq!((asked.len(), cluster.asked()), (1, asked.clone()), "it is asked once");
+        }
+        if let Some(outcome) = outcome {
+            cluster.report(outcome);
+        }
+        let (_, writes) = cluster.look(&wanted, later).await;
+        assert_eq!((writes, cluster.asked().len()), (vec!["n".to_owned()], 0));
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_is_refused_holds_up_no_pod_and_the_event_says_why() {
+    let unknown =
+        "failed to create typed patch object: .spec.checkpoints: field not declared in schema";
+    for (code, message) in [(500, unknown), (422, "spec.checkpoints: Invalid value")] {
+        let cluster = Cluster::new(hooked(), None);
+        *cluster.failure.lock().unwrap() = Some((code, message));
+        let (reader, _findings) = reader(&cluster.api, true);
+        let (next, writes) = cluster.look_by(&reader, &evictions(Urgency::Evicted), 0).await;
+        assert!(matches!(next, Err(LeaderError::Api(_))), "{next:?}");
+        assert_eq!(writes, ["n", "GpuOutOfService", "eviction"]);
+        let requests = cluster.api.requests();
+        let event = requests.iter().find(|it| it.uri().path().contains("/events")).unwrap();
+        let event: Value = serde_json::from_slice(event.body()).unwrap();
+        let note = event["note"].as_str().unwrap();
+        assert!(
+            note.contains("the work of the pod is not saved") && note.contains(message),
+            "{note}"
+        );
+    }
+    let suspect = Cluster::new(hooked(), Some("suspect"));
+    *suspect.failure.lock().unwrap() = Some((500, unknown));
+    let (reader, _findings) = reader(&suspect.api, true);
+    let (_, writes) = suspect.look_by(&reader, &evictions(Urgency::AtCheckpoint), 0).await;
+    assert_eq!(writes, ["n"], "it runs to its end");
+}
+
+#[tokio::test]
+async fn a_server_that_fails_delays_pods_by_their_deadline_at_most() {
     let cluster = Cluster::new(hooked(), None);
-    cluster.look(&evictions(Urgency::Evicted), 0).await;
-    assert_eq!(cluster.asked().len(), 1);
-    cluster.health.lock().unwrap()["status"]["devices"][0]["record"]["track"]["state"] =
-        json!("probation");
-    let (_, writes) = cluster.look(&evictions(Urgency::Evicted), 1).await;
-    assert_eq!((writes, cluster.asked().len()), (vec!["n".to_owned()], 0));
+    let wanted = evictions(Urgency::Evicted);
+    let (reader, _findings) = reader(&cluster.api, true);
+    let fail = |failure| *cluster.failure.lock().unwrap() = failure;
+    fail(Some((503, "no")));
+    for later in [0, 89] {
+        assert_eq!(cluster.look_by(&reader, &wanted, later).await.1, ["n"], "it is tried again");
+    }
+    // One that works meanwhile gives the pod its time, and the next failure another.
+    fail(None);
+    assert_eq!(cluster.look_by(&reader, &wanted, 89).await.1, ["n"]);
+    cluster.health.lock().unwrap()["spec"]["checkpoints"] = json!([]);
+    fail(Some((503, "no")));
+    assert_eq!(cluster.look_by(&reader, &wanted, 90).await.1, ["n"]);
+    let (_, writes) = cluster.look_by(&reader, &wanted, 180).await;
+    assert_eq!(writes, ["n", "GpuOutOfService", "eviction"]);
 }
 
 #[tokio::test]

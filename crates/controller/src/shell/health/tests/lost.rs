@@ -6,8 +6,25 @@ use crate::shell::health::departures::Next;
 
 /// A look at a lost node with a member of a gang and another pod. Returns when the next one is, the writes, and what was found.
 async fn look(is_evicted: bool, now: i64) -> (Next, Vec<String>, Finding) {
-    let api = ScriptedApi::new(|request: &Request| {
+    let lost = json!([{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]);
+    look_at_node(200, lost, is_evicted, now).await
+}
+
+/// The same of a node with these taints, or that cannot be read.
+async fn look_at_node(
+    code: u16,
+    taints: Value,
+    is_evicted: bool,
+    now: i64,
+) -> (Next, Vec<String>, Finding) {
+    let api = ScriptedApi::new(move |request: &Request| {
         let path = request.uri().path();
+        if path.ends_with("/nodes/n") {
+            if code != 200 {
+                return failure(code, "no");
+            }
+            return (200, json!({"metadata": {"name": "n"}, "spec": {"taints": taints}}));
+        }
         if path.ends_with("/nodehealths/n") {
             return failure(404, "no agent");
         }
@@ -69,4 +86,14 @@ async fn members_of_a_lost_node_are_counted_and_deleted_in_their_turn() {
     let (_, writes, _) = look(true, NOW + 60).await;
     let pod = "/api/v1/namespaces/team/pods/member";
     assert_eq!(writes, [format!("PATCH {pod}/status"), format!("DELETE {pod}")]);
+}
+
+#[tokio::test]
+async fn a_node_that_is_back_or_gone_keeps_its_members() {
+    for code in [200, 404] {
+        let (_, writes, found) = look_at_node(code, json!([]), true, NOW + 60).await;
+        assert_eq!(writes, Vec::<String>::new());
+        let members = LostMembers { due: 1, leaving_since: None };
+        assert_eq!(found, Finding::Lost("n".to_owned(), members));
+    }
 }

@@ -23,6 +23,7 @@ fn wanted(nodes: &[(&str, u64)]) -> OfPolicy {
         },
         is_in_use: true,
         nodes: nodes.iter().map(|(node, attempt)| ((*node).to_owned(), *attempt)).collect(),
+        stays: BTreeMap::new(),
     }
 }
 
@@ -130,6 +131,18 @@ async fn there_never_are_two_and_none_stays() {
         );
         assert_eq!(body["preconditions"]["uid"], "uid-n");
     }
+}
+
+#[tokio::test]
+async fn an_object_stays_and_is_not_made_while_the_agent_of_a_ready_node_has_not_reported() {
+    let ready = || OfPolicy { stays: [("n".to_owned(), 4)].into(), ..wanted(&[]) };
+    for known in [vec![object("n", "4", "p", &json!({}))], vec![]] {
+        let (writes, result) = pass(ready(), known, 200, 201).await;
+        result.unwrap();
+        assert_eq!(writes, []);
+    }
+    let (writes, _) = pass(ready(), vec![object("n", "3", "p", &json!({}))], 200, 201).await;
+    assert_eq!(writes[0].0, "DELETE", "that of an attempt before");
 }
 
 #[tokio::test]
