@@ -162,7 +162,12 @@ fn a_node_that_is_ready_or_takes_no_new_pods_is_not_shut_down() {
         taint("NoExecute"),
     ));
     assert_eq!(evicted(&testbed.after(120_000)), Vec::<String>::new());
-    testbed.node(&with(lost(in_rack(0)), "/spec/taints", taint("NoSchedule")));
+    let mut taints = taint("NoSchedule");
+    taints
+        .as_array_mut()
+        .unwrap()
+        .extend(lost(in_rack(0))["spec"]["taints"].as_array().unwrap().clone());
+    testbed.node(&with(lost(in_rack(0)), "/spec/taints", taints));
     assert_eq!(evicted(&testbed.after(0)), Vec::<String>::new(), "it waits as any lost node");
     assert_eq!(evicted(&testbed.after(11_000)).len(), 1);
 }
