@@ -77,6 +77,8 @@ pub struct Facts<'a> {
     pub permitted: Option<&'a BTreeSet<DeviceId>>,
     /// Devices whose test cannot be tried now; `None` if there are none.
     pub untestable: Option<&'a BTreeSet<DeviceId>>,
+    /// Devices on nodes where a pod saves its work, and has time for it: their clients are not stuck; `None` if there are none.
+    pub saving: Option<&'a BTreeSet<DeviceId>>,
 }
 
 impl Device {

@@ -345,6 +345,8 @@ impl NodeHealth {
                 occupied: &self.occupied,
                 permitted: Some(&permitted),
                 untestable: Some(&untestable),
+                // The controller permits nothing meanwhile.
+                saving: None,
             };
             self.decisions = self.record.domain.decide(&self.orders.policy, facts, &signals);
             self.end_tests(now);

@@ -87,6 +87,11 @@ pub fn is_open(health: &HealthFacts, uid: &str, now: u64) -> bool {
     !is_known && request.is_some_and(|request| now < ends_at(request, now))
 }
 
+/// Whether a pod of a node was asked, and its time is not over and nothing is known of the outcome.
+pub fn is_saving(health: &HealthFacts, now: u64) -> bool {
+    health.requests.iter().any(|request| is_open(health, &request.uid, now))
+}
+
 /// Why a pod leaves without a checkpoint whose request was not written, for people: the API server refused it for good, as `refusal`
 /// says, or did not take it for as long as the pod would have had. `since` is when that began, in seconds since 1970.
 pub fn not_asked(

@@ -147,13 +147,15 @@ impl Domain {
     }
 
     /// Whether a device out of service has clients that do not leave: its eviction is long ago, or it needs a remedy from outside
-    /// since long.
+    /// since long. A pod that saves its work has its time.
     fn is_stuck(&self, policy: &Policy, facts: Facts<'_>, device: DeviceId) -> bool {
         let Some(known) = self.devices.get(&device) else { return false };
         let is_long = |since| facts.now.saturating_sub(since) >= policy.rules.stuck;
         let state = known.track.state;
         let needs_outside = state.needs().is_some_and(Remedy::is_from_outside);
+        let is_saving = facts.saving.is_some_and(|saving| saving.contains(&device));
         !state.may_run()
+            && !is_saving
             && (known.evicts_since.is_some_and(is_long)
                 || (needs_outside && is_long(known.track.since)))
     }

@@ -39,6 +39,7 @@ struct Bench {
     occupied: BTreeSet<DeviceId>,
     permitted: Option<BTreeSet<DeviceId>>,
     untestable: Option<BTreeSet<DeviceId>>,
+    saving: Option<BTreeSet<DeviceId>>,
     now: u64,
 }
 
@@ -51,6 +52,7 @@ impl Bench {
             occupied: BTreeSet::new(),
             permitted: None,
             untestable: None,
+            saving: None,
             now: 1_000,
         }
     }
@@ -63,9 +65,10 @@ impl Bench {
         self.now += 1;
         let signal = |(unit, report)| Signal { at: self.now, unit, report };
         let signals: Vec<_> = reports.into_iter().map(signal).collect();
-        let Self { policy, topology, occupied, permitted, untestable, now, domain } = self;
+        let Self { policy, topology, occupied, permitted, untestable, saving, now, domain } = self;
         let (permitted, untestable) = (permitted.as_ref(), untestable.as_ref());
-        let facts = Facts { now: *now, topology, occupied, permitted, untestable };
+        let saving = saving.as_ref();
+        let facts = Facts { now: *now, topology, occupied, permitted, untestable, saving };
         domain.decide(policy, facts, &signals)
     }
 

@@ -15,6 +15,7 @@ use octavo_health::unit::{DeviceId, Place, Topology, Unit};
 use super::Breaker;
 use super::drains::may_drain;
 use super::ladder::climb;
+use crate::health::checkpoints;
 use crate::health::facts::{DeviceFacts, HealthFacts, NodeFacts, OrderFacts, seconds};
 use crate::health::maintenance::EvictionBudget;
 
@@ -254,7 +255,16 @@ pub(super) fn decide<'a>(
     let nodes = nodes.chain(drained).map(number).collect();
     let mut domain = Domain::restored(devices, breaker).disturbed(nodes);
     let (topology, occupied) = (&topology, &occupied);
-    let facts = DomainFacts { permitted: None, untestable: None, now, topology, occupied };
+    let saves = |(_, member): &(DeviceId, &Member<'_>)| checkpoints::is_saving(member.health, now);
+    let saving: BTreeSet<DeviceId> = members.all().filter(saves).map(|(id, _)| id).collect();
+    let facts = DomainFacts {
+        permitted: None,
+        untestable: None,
+        saving: Some(&saving),
+        now,
+        topology,
+        occupied,
+    };
     let decisions = domain.decide(policy, facts, &members.signals(now));
     memory.until = domain.breaker().until();
     let window = policy.breaker.window;

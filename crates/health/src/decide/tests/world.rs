@@ -266,7 +266,8 @@ impl World {
         let signal = |(unit, report)| Signal { at: now, unit, report };
         let signals: Vec<Signal> = reports.into_iter().map(signal).collect();
         let (topology, occupied) = (&self.topology, &self.occupied);
-        let facts = Facts { now, topology, occupied, permitted: None, untestable: None };
+        let facts =
+            Facts { now, topology, occupied, permitted: None, untestable: None, saving: None };
         let decisions = decider(&mut self.domain, &self.policy, facts, &signals);
         let before = std::mem::replace(&mut self.last, decisions);
         self.check_returns(&before, &signals)?;

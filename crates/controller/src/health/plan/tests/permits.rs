@@ -1,4 +1,7 @@
 use super::*;
+use octavo_api::checkpoint::CheckpointRequest;
+
+use crate::health::facts::date;
 
 #[test]
 fn healthy_nodes_cost_no_write_but_that_of_the_first_status() {
@@ -363,4 +366,31 @@ fn work_on_nodes_that_cannot_be_read_stops_no_remedy_and_no_taint_changes() {
     assert_eq!(bench.permits().len(), 1);
     bench.facts.apply(Change::End(Kind::Maintenance));
     assert_eq!(bench.round().maintenance.taints, [(node(1), false)]);
+}
+
+#[test]
+fn no_reboot_begins_while_a_pod_saves_its_work() {
+    let mut bench = Bench::new(4, 2);
+    bench.policy(|policy| policy.by_person.clear());
+    for gpu in [0, 1] {
+        bench.report(0, gpu, fenced(Remedy::Reboot), HOUR);
+        bench.device(0, gpu).is_occupied = true;
+    }
+    let request = CheckpointRequest {
+        uid: "u".to_owned(),
+        since: date(bench.now),
+        deadline_seconds: 3_600,
+        ..CheckpointRequest::default()
+    };
+    let begin = bench.now;
+    bench.health(0).requests = vec![request];
+    for later in [0, 1_200, 3_600] {
+        bench.now = begin + later;
+        bench.round();
+        assert!(bench.permits().is_empty(), "{later}");
+    }
+    bench.now = begin + 3_700;
+    bench.round();
+    let both = ["n00/gpu-0 reboot", "n00/gpu-1 reboot"];
+    assert_eq!(bench.permits(), both, "clients that do not leave are stuck");
 }
