@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Taint;
 use kube::core::DynamicObject;
 pub use maintenance::{MaintenanceFacts, is_meant, maintenance};
 use octavo_api::checkpoint::{CheckpointReport, CheckpointRequest};
@@ -359,10 +358,9 @@ impl NodeFacts {
         let taints = &object.spec.taints;
         let not_ready = taints.iter().filter(|taint| TAINTS_NOT_READY.contains(&&*taint.key));
         let is_lost = not_ready.clone().any(|taint| taint.effect == "NoExecute");
-        // A node that is ready, or takes no new pods alone, may run pods.
-        let evicts = |taint: &&Taint| taint.effect == "NoExecute";
+        // As in Kubernetes' garbage collector of pods, any effect counts, and a node that is ready may run pods.
         let is_out = not_ready.clone().next().is_some()
-            && taints.iter().filter(evicts).any(|it| it.key == TAINT_OUT_OF_SERVICE);
+            && taints.iter().any(|taint| taint.key == TAINT_OUT_OF_SERVICE);
         let since = not_ready.map(|taint| taint.time_added.as_ref().map_or(0, |at| unix(at.0)));
         Self {
             labels: Labels::of(labels.into_iter().flatten()),

@@ -76,10 +76,8 @@ impl Cache {
     }
 }
 
-/// Whether the pods of a node have ended. One that is ready, or takes no new pods alone, may run pods.
+/// Whether the pods of a node have ended. As in Kubernetes' garbage collector of pods, any effect of the taint counts, and a node that is
+/// ready may run pods.
 fn is_shut_down(node: &Node) -> bool {
-    let is_evicting = |taint: &NodeTaint| {
-        taint.effect == TaintEffect::NoExecute && taint.key == OUT_OF_SERVICE_TAINT
-    };
-    node.is_ready != Some(true) && node.taints.iter().any(is_evicting)
+    node.is_ready != Some(true) && node.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE_TAINT)
 }
