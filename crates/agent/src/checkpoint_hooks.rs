@@ -24,7 +24,7 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use crate::config::NodeConfig;
 use crate::metrics::Metrics;
-use request::Request;
+use request::{Request, Wanted};
 use task::{Node, PodTask};
 
 /// Most requests of a node, as in its `NodeHealth`.
@@ -51,6 +51,7 @@ pub(crate) struct CheckpointHooks {
 /// A pod's task. It lasts as long as the request.
 #[derive(Debug)]
 struct Pod {
+    since: String,
     gone: CancellationToken,
     task: AbortOnDropHandle<()>,
 }
@@ -85,14 +86,16 @@ impl CheckpointHooks {
 
     /// Takes all requests of the node. One that is not among them any more is no longer waited for, and its report leaves.
     pub(crate) fn set_requests(&mut self, requests: &[Value]) {
-        let requests = requests.iter().take(MAX_REQUESTS).filter_map(Request::read);
+        let requests = requests.iter().take(MAX_REQUESTS).filter_map(Wanted::read);
         let requests: BTreeMap<_, _> = requests.collect();
-        for pod in self.pods.iter().filter(|(uid, _)| !requests.contains_key(*uid)) {
+        let is_wanted =
+            |uid: &str, since: &str| requests.get(uid).is_some_and(|wanted| wanted.since == since);
+        for pod in self.pods.iter().filter(|(uid, pod)| !is_wanted(uid, &pod.since)) {
             pod.1.gone.cancel();
         }
         self.node.reports.send_if_modified(|reports| {
             let known = reports.len();
-            reports.retain(|uid, _| requests.contains_key(uid));
+            reports.retain(|uid, report| is_wanted(uid, &report.since));
             reports.len() != known
         });
         self.pods.retain(|_, pod| !(pod.gone.is_cancelled() && pod.task.is_finished()));
@@ -102,11 +105,11 @@ impl CheckpointHooks {
         for uid in left.filter(|uid| !self.pods.contains_key(uid)).collect::<Vec<_>>() {
             let gone = CancellationToken::new();
             gone.cancel();
-            self.start(uid, gone, None);
+            self.start(uid, String::new(), gone, None);
         }
-        for (uid, request) in requests {
+        for (uid, Wanted { since, request }) in requests {
             if self.pods.get(&uid).is_none_or(|pod| pod.gone.is_cancelled()) {
-                self.start(uid, CancellationToken::new(), Some(request));
+                self.start(uid, since, CancellationToken::new(), Some(request));
             }
         }
     }
@@ -115,10 +118,16 @@ impl CheckpointHooks {
     fn start(
         &mut self,
         uid: String,
+        since: String,
         gone: CancellationToken,
         request: Option<Result<Request, String>>,
     ) {
-        let task = PodTask { node: Arc::clone(&self.node), uid: uid.clone(), gone: gone.clone() };
+        let task = PodTask {
+            node: Arc::clone(&self.node),
+            uid: uid.clone(),
+            since: since.clone(),
+            gone: gone.clone(),
+        };
         let former = self.pods.remove(&uid).map(|pod| pod.task);
         let task = tokio::spawn(async move {
             if let Some(former) = former {
@@ -127,7 +136,7 @@ impl CheckpointHooks {
             }
             task.run(request).await;
         });
-        self.pods.insert(uid, Pod { gone, task: AbortOnDropHandle::new(task) });
+        self.pods.insert(uid, Pod { since, gone, task: AbortOnDropHandle::new(task) });
     }
 }
 

@@ -143,6 +143,10 @@ pub struct CheckpointReport {
     /// UID of the pod.
     #[schemars(length(min = 1, max = 64))]
     pub uid: String,
+    /// The `since` of the request that it answers. A pod may be asked more than once while it lives.
+    #[serde(default)]
+    #[schemars(length(max = 64))]
+    pub since: String,
     /// What became of it.
     pub outcome: CheckpointOutcome,
     /// Time from the first ask to the outcome, in milliseconds.

@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Asked {
+    /// `since` of the request.
+    #[serde(default)]
+    pub(super) since: String,
     /// When, in milliseconds of Unix time.
     pub(super) at: i64,
     /// The node's boot. Another boot has other processes.

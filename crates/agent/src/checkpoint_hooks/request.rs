@@ -47,14 +47,25 @@ impl Hook {
     }
 }
 
-impl Request {
-    /// Reads a request: the pod's UID, and what is wanted or why that cannot be read. `None` without a UID.
-    pub(super) fn read(value: &Value) -> Option<(String, Result<Self, String>)> {
-        let uid = value.get("uid")?.as_str()?.to_owned();
-        let request = Self::fields(&uid, value);
-        Some((uid, request))
-    }
+/// A request as it was read.
+pub(super) struct Wanted {
+    /// Since when the pod is asked: a later time is another request.
+    pub(super) since: String,
+    /// What is wanted, or why that cannot be read.
+    pub(super) request: Result<Request, String>,
+}
 
+impl Wanted {
+    /// Reads a request, with the pod's UID. `None` without a UID.
+    pub(super) fn read(value: &Value) -> Option<(String, Self)> {
+        let text = |field: &str| value.get(field).and_then(Value::as_str);
+        let (uid, since) = (text("uid")?.to_owned(), text("since").unwrap_or_default().to_owned());
+        let request = Request::fields(&uid, value);
+        Some((uid, Self { since, request }))
+    }
+}
+
+impl Request {
     fn fields(uid: &str, value: &Value) -> Result<Self, String> {
         // It is part of a path.
         if !is_plain_name(uid) {

@@ -52,6 +52,8 @@ pub(super) struct PodTask {
     pub(super) node: Arc<Node>,
     /// UID of the pod.
     pub(super) uid: String,
+    /// `since` of the request.
+    pub(super) since: String,
     /// Whether the request has left.
     pub(super) gone: CancellationToken,
 }
@@ -113,13 +115,13 @@ impl Node {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn asked(&self, way: Way) -> Asked {
-        let at = Timestamp::now().as_millisecond();
-        Asked { at, boot_id: self.boot_id.clone(), way, report: None }
+    fn asked(&self, since: &str, way: Way) -> Asked {
+        let (at, since) = (Timestamp::now().as_millisecond(), since.to_owned());
+        Asked { since, at, boot_id: self.boot_id.clone(), way, report: None }
     }
 
     /// Asks a pod for the first time, as far as that needs files.
-    fn ask(&self, uid: &str, hook: &Hook) -> Result<Wait, HookError> {
+    fn ask(&self, uid: &str, since: &str, hook: &Hook) -> Result<Wait, HookError> {
         match hook {
             Hook::Signal(request) => {
                 let id = &request.container_id;
@@ -128,7 +130,7 @@ impl Node {
                 let (Some(process), Some(opened)) = (process, opened.flatten()) else {
                     return Err(HookError::NoProcess(id.clone()));
                 };
-                self.record().set(uid, self.asked(Way::signal(process)))?;
+                self.record().set(uid, self.asked(since, Way::signal(process)))?;
                 send(&opened, signal(request.signal))?;
                 Ok(Wait::Process(Some(opened)))
             }
@@ -137,13 +139,13 @@ impl Node {
                 if !folder.is_dir() && !self.containers.has_pod(uid)? {
                     return Err(HookError::NotHere);
                 }
-                self.record().set(uid, self.asked(Way::Http))?;
+                self.record().set(uid, self.asked(since, Way::Http))?;
                 Ok(Wait::Post)
             }
             Hook::File(file) => {
                 let found = self.find(uid, file)?;
                 let way = |is_made| Way::File { file: file.clone(), is_made };
-                let asked = self.asked(way(false));
+                let asked = self.asked(since, way(false));
                 self.record().set(uid, asked.clone())?;
                 found.make()?;
                 self.record().set(uid, Asked { way: way(true), ..asked })?;
@@ -213,6 +215,11 @@ impl PodTask {
             }
             self.gone.cancelled().await;
         }
+        self.forget().await;
+    }
+
+    /// Removes what is left of a request.
+    async fn forget(&self) {
         let uid = self.uid.clone();
         let forget = move |node: &Node| {
             node.clean(&uid);
@@ -225,7 +232,12 @@ impl PodTask {
 
     /// Asks, waits and reports.
     async fn serve(&self, request: Request) {
-        let known = self.node.record().get(&self.uid).cloned();
+        let mut known = self.node.record().get(&self.uid).cloned();
+        // The request before left while no agent was there.
+        if known.as_ref().is_some_and(|asked| asked.since != self.since) {
+            self.forget().await;
+            known = None;
+        }
         if let Some(report) = known.as_ref().and_then(|asked| asked.report.clone()) {
             self.send(report);
             return;
@@ -237,9 +249,9 @@ impl PodTask {
         let (begin, pod) = (Instant::now(), &request.pod);
         let until = begin + request.limit.saturating_sub(passed);
         self.publish(CheckpointOutcome::Running, passed, None);
-        let (uid, hook) = (self.uid.clone(), request.hook.clone());
+        let (uid, since, hook) = (self.uid.clone(), self.since.clone(), request.hook.clone());
         let ask = move |node: &Node| match known {
-            None => node.ask(&uid, &hook),
+            None => node.ask(&uid, &since, &hook),
             Some(asked) => node.resume(&uid, &asked),
         };
         let asked = self.step(ask).await.flatten();
@@ -328,6 +340,7 @@ impl PodTask {
     ) -> CheckpointReport {
         CheckpointReport {
             uid: self.uid.clone(),
+            since: self.since.clone(),
             outcome,
             milliseconds: took.as_millis().try_into().unwrap_or(i64::MAX),
             message: message.map(|text| text.chars().take(MAX_MESSAGE).collect()),

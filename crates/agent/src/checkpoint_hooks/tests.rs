@@ -189,6 +189,29 @@ async fn a_request_that_leaves_ends_the_wait_and_the_report() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_later_request_for_the_same_pod_asks_it_again() {
+    let node = Node::new();
+    let file = node.volume("u-1", "control").join("save");
+    let mut asked = request("u-1", 60, &json!({"file": {"volume": "control", "path": "save"}}));
+    let mut hooks = node.hooks();
+    // The agent saw no time without a request, with and without another agent between the two.
+    for (since, is_another) in [("1", false), ("2", false), ("3", true)] {
+        asked["since"] = json!(since);
+        if is_another {
+            node.leave(hooks).await;
+            hooks = node.hooks();
+        }
+        hooks.set_requests(std::slice::from_ref(&asked));
+        node.appears(&file).await;
+        let running = report(&hooks, "u-1").unwrap();
+        assert_eq!((&*running.since, running.outcome), (since, Running));
+        std::fs::remove_file(&file).unwrap();
+        let saved = node.end(&hooks, "u-1").await;
+        assert_eq!((&*saved.since, saved.outcome), (since, Saved));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pods_that_do_not_answer_are_in_nothing_s_way() {
     let node = Node::new();
     let server = Server::start(None).await;

@@ -8,8 +8,8 @@ mod tests;
 
 use k8s_openapi::api::core::v1::Pod;
 use octavo_api::checkpoint::{
-    Checkpoint, CheckpointError, CheckpointOutcome, CheckpointRequest, FileRequest, Hook,
-    SignalRequest,
+    Checkpoint, CheckpointError, CheckpointOutcome, CheckpointReport, CheckpointRequest,
+    FileRequest, Hook, SignalRequest,
 };
 
 use super::facts::{HealthFacts, date, seconds};
@@ -50,7 +50,7 @@ pub fn progress(
         let request = request(pod, checkpoint, now);
         return Ok(request.map_or_else(not_saved, |it| Progress::NotAsked(Box::new(it))));
     };
-    let report = health.reports.iter().find(|report| report.uid == uid);
+    let report = report(health, asked);
     let message = |default: &str| {
         let message = report.and_then(|report| report.message.as_deref());
         Progress::NotSaved(message.unwrap_or(default).to_owned())
@@ -81,10 +81,21 @@ pub fn hook(pod: &Pod) -> Result<Option<Checkpoint>, CheckpointError> {
 
 /// Whether a pod was asked, and its time is not over and nothing is known of the outcome.
 pub fn is_open(health: &HealthFacts, uid: &str, now: u64) -> bool {
-    let report = health.reports.iter().find(|report| report.uid == uid);
+    let Some(request) = health.requests.iter().find(|request| request.uid == uid) else {
+        return false;
+    };
+    let report = report(health, request);
     let is_known = report.is_some_and(|it| it.outcome != CheckpointOutcome::Running);
-    let request = health.requests.iter().find(|request| request.uid == uid);
-    !is_known && request.is_some_and(|request| now < ends_at(request, now))
+    !is_known && now < ends_at(request, now)
+}
+
+/// What the agent reports of a request.
+fn report<'a>(
+    health: &'a HealthFacts,
+    request: &CheckpointRequest,
+) -> Option<&'a CheckpointReport> {
+    let is_of = |it: &&CheckpointReport| it.uid == request.uid && it.since == request.since;
+    health.reports.iter().find(is_of)
 }
 
 /// Whether a pod of a node was asked, and its time is not over and nothing is known of the outcome.

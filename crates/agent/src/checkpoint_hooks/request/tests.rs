@@ -8,7 +8,7 @@ fn read(changes: &Value) -> Result<Request, String> {
     for (field, change) in changes.as_object().unwrap() {
         value[field] = change.clone();
     }
-    Request::read(&value).unwrap().1
+    Wanted::read(&value).unwrap().1.request
 }
 
 #[test]
@@ -51,6 +51,6 @@ fn what_cannot_be_read_fails_with_its_field() {
         assert!(error.contains(wanted), "wanted {wanted}: {error}");
     }
     for value in [json!({}), json!({"uid": 5}), json!("text"), json!(null)] {
-        assert!(Request::read(&value).is_none());
+        assert!(Wanted::read(&value).is_none());
     }
 }

@@ -87,9 +87,13 @@ fn a_pod_is_waited_for_until_its_report_or_its_deadline() {
     assert_eq!(of(&asked_at(NOW + 500)), Progress::Asked(NOW + 90), "clocks of controllers differ");
     let with = |outcome| {
         let message = Some("answer 500".to_owned());
-        let report = CheckpointReport { uid: "u".to_owned(), outcome, milliseconds: 1, message };
+        let (uid, since) = ("u".to_owned(), date(NOW));
+        let report = CheckpointReport { uid, since, outcome, milliseconds: 1, message };
         HealthFacts { reports: vec![report], ..asked_at(NOW) }
     };
+    let earlier =
+        HealthFacts { reports: with(CheckpointOutcome::Saved).reports, ..asked_at(NOW - 1) };
+    assert_eq!(of(&earlier), Progress::Asked(NOW + 89), "it is the answer to another request");
     assert_eq!(of(&with(CheckpointOutcome::Running)), Progress::Asked(NOW + 90));
     assert_eq!(of(&with(CheckpointOutcome::Saved)), Progress::Saved);
     for outcome in [CheckpointOutcome::Failed, CheckpointOutcome::TimedOut] {

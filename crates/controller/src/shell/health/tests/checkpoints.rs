@@ -128,7 +128,8 @@ impl Cluster {
     }
 
     fn report(&self, outcome: &str) {
-        let report = json!({"uid": "u", "outcome": outcome, "milliseconds": 5});
+        let since = &self.asked()[0]["since"];
+        let report = json!({"uid": "u", "since": since, "outcome": outcome, "milliseconds": 5});
         self.health.lock().unwrap()["status"]["checkpoints"] = json!([report]);
     }
 }
