@@ -20,6 +20,9 @@ pub(crate) const OCTAVO: &str = env!("CARGO_BIN_EXE_octavo");
 /// Longest wait; test machines are slow and busy, and only failures reach it.
 const WAIT_TIMEOUT: Duration = Duration::from_mins(4);
 
+/// Lines of each log after a failure: all of them would hide what failed.
+const LOG_LINES: usize = 40;
+
 /// A lab that ends with the test.
 pub(crate) struct Testbed {
     pub(crate) lab: Lab,
@@ -361,7 +364,10 @@ impl Drop for Testbed {
             for log in files(&self.state.join("logs")) {
                 let name = log.file_name().unwrap_or_default().to_string_lossy().into_owned();
                 if is_relevant(&name) {
-                    println!("{name}:\n{}", std::fs::read_to_string(log).unwrap_or_default());
+                    let text = std::fs::read_to_string(log).unwrap_or_default();
+                    let lines: Vec<&str> = text.lines().collect();
+                    let last = &lines[lines.len().saturating_sub(LOG_LINES)..];
+                    println!("{name}:\n{}", last.join("\n"));
                 }
             }
         } else {
