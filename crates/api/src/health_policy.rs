@@ -100,6 +100,9 @@ pub struct HealthPolicySpec {
     /// How the risk of a device is computed.
     #[serde(default)]
     pub risk: RiskSpec,
+    /// When pods that can save their work leave a device before it fails. Without it they never do; `{}` takes the defaults.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preventive_drain: Option<PreventiveDrainSpec>,
 }
 
 /// Who reboots a node.
@@ -211,6 +214,37 @@ pub struct RiskSpec {
     pub horizon_seconds: i64,
 }
 
+/// When pods leave a device before it fails: once a failure within the horizon would cost more than their move. After each failure
+/// that is a device's own, the lower bound of its risk is compared. The device takes no new pods then, and is tested once it is idle.
+#[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct PreventiveDrainSpec {
+    /// The horizon: about as long as jobs run.
+    #[schemars(range(min = 1, max = 31_536_000))]
+    pub horizon_seconds: i64,
+    /// Time until a failure is noticed.
+    #[schemars(range(min = 0, max = 31_536_000))]
+    pub detection_seconds: i64,
+    /// Time of a restart after a failure.
+    #[schemars(range(min = 0, max = 31_536_000))]
+    pub restart_seconds: i64,
+    /// Time for which a job waits for other devices after a failure.
+    #[schemars(range(min = 0, max = 31_536_000))]
+    pub queue_seconds: i64,
+    /// Time between two checkpoints. A failure loses half of it.
+    #[schemars(range(min = 0, max = 31_536_000))]
+    pub checkpoint_interval_seconds: i64,
+    /// Time to write a checkpoint.
+    #[schemars(range(min = 0, max = 31_536_000))]
+    pub checkpoint_seconds: i64,
+    /// Time of a planned restart.
+    #[schemars(range(min = 0, max = 31_536_000))]
+    pub planned_restart_seconds: i64,
+    /// Share of the risk that a move removes, in percent. Other parts of the job may fail, too.
+    #[schemars(range(min = 1, max = 100))]
+    pub risk_removed_percent: i64,
+}
+
 /// Status of a policy.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -284,6 +318,7 @@ impl Default for HealthPolicySpec {
             breaker: BreakerSpec::default(),
             times: TimesSpec::default(),
             risk: RiskSpec::default(),
+            preventive_drain: None,
         }
     }
 }
@@ -328,6 +363,21 @@ impl Default for RiskSpec {
             failures_per_billion_days: 366_250,
             watch_milli: 2,
             horizon_seconds: 86_400,
+        }
+    }
+}
+
+impl Default for PreventiveDrainSpec {
+    fn default() -> Self {
+        Self {
+            horizon_seconds: 604_800,
+            detection_seconds: 180,
+            restart_seconds: 600,
+            queue_seconds: 0,
+            checkpoint_interval_seconds: 1_800,
+            checkpoint_seconds: 30,
+            planned_restart_seconds: 120,
+            risk_removed_percent: 90,
         }
     }
 }

@@ -60,6 +60,8 @@ pub struct Policy {
     pub risk: Settings,
     /// From which risk on a device is watched.
     pub watch: RiskWatch,
+    /// From which risk on pods leave a device before it fails; `None` if they never do.
+    pub preventive_drain: Option<PreventiveDrain>,
 }
 
 /// From which risk on a device is watched.
@@ -68,6 +70,16 @@ pub struct RiskWatch {
     /// Rate of failures before any evidence.
     pub base: Rate,
     /// The lower bound of the probability to fail, in billionths.
+    pub probability: u64,
+    /// Within this time, in seconds.
+    pub horizon: u64,
+}
+
+/// From which risk on a device is suspect although it works: pods that can save their work leave it, and it is tested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PreventiveDrain {
+    /// The lower bound of the probability to fail must be above this, in billionths: that at which a move pays
+    /// ([`crate::moves::Move::threshold`]).
     pub probability: u64,
     /// Within this time, in seconds.
     pub horizon: u64,

@@ -4,15 +4,16 @@ use std::collections::BTreeSet;
 
 use octavo_health::ONE;
 use octavo_health::budget::{BreakerRules, Budget};
-use octavo_health::policy::{Policy, RiskWatch};
+use octavo_health::moves::Move;
+use octavo_health::policy::{Policy, PreventiveDrain, RiskWatch};
 use octavo_health::remedy::{Ladder, Remedy};
 use octavo_health::risk::{Rate, Settings, TwoClasses};
 use octavo_health::state::Rules;
 use octavo_health::xid;
 
 use super::{
-    BreakerSpec, BudgetSpec, HealthPolicySpec, PolicyError, RebootBy, RiskSpec, TemplateSpec,
-    TimesSpec,
+    BreakerSpec, BudgetSpec, HealthPolicySpec, PolicyError, PreventiveDrainSpec, RebootBy,
+    RiskSpec, TemplateSpec, TimesSpec,
 };
 
 impl HealthPolicySpec {
@@ -29,12 +30,15 @@ impl HealthPolicySpec {
         if self.reboot_by == RebootBy::Agent && by_template.contains(&Remedy::Reboot) {
             return Err(PolicyError::TwoReboot);
         }
-        let ladder = Ladder::new(self.remedies.clone()).ok_or(PolicyError::Ladder)?;
+        let rules =
+            self.times.check(Ladder::new(self.remedies.clone()).ok_or(PolicyError::Ladder)?)?;
+        let drain = self.preventive_drain;
+        let preventive_drain = drain.map(|drain| drain.check(rules.short_test)).transpose()?;
         Ok(Policy {
             node_selector: self.node_selector.clone(),
             mode: self.mode,
             evict: self.evict,
-            rules: self.times.check(ladder)?,
+            rules,
             by_person: &self.by_person() - &by_template,
             by_template,
             test: self.test,
@@ -43,6 +47,7 @@ impl HealthPolicySpec {
             breaker: self.breaker.check()?,
             risk: self.risk.settings()?,
             watch: self.risk.watch()?,
+            preventive_drain,
         })
     }
 }
@@ -122,6 +127,36 @@ impl RiskSpec {
             probability: within("risk.watchMilli", self.watch_milli, 1, 1_000)? * (ONE / 1_000),
             horizon: within("risk.horizonSeconds", self.horizon_seconds, 1, YEAR)?,
         })
+    }
+}
+
+impl PreventiveDrainSpec {
+    /// The risk at which a move pays. The job is taken to be of one GPU, which alone pays for the test: it lasts `test` seconds. For a
+    /// larger job the move pays a little earlier.
+    fn check(&self, test: u64) -> Result<PreventiveDrain, PolicyError> {
+        let field = "preventiveDrain.checkpointIntervalSeconds";
+        let interval = within(field, self.checkpoint_interval_seconds, 0, YEAR)?;
+        let field = "preventiveDrain.plannedRestartSeconds";
+        let planned_restart = within(field, self.planned_restart_seconds, 0, YEAR)?;
+        let field = "preventiveDrain.riskRemovedPercent";
+        let percent = within(field, self.risk_removed_percent, 1, 100)?;
+        let candidate = Move {
+            gang: 1,
+            risk_removed: percent * (ONE / 100),
+            detection: within("preventiveDrain.detectionSeconds", self.detection_seconds, 0, YEAR)?,
+            restart: within("preventiveDrain.restartSeconds", self.restart_seconds, 0, YEAR)?,
+            wait: within("preventiveDrain.queueSeconds", self.queue_seconds, 0, YEAR)?,
+            interval,
+            write: within("preventiveDrain.checkpointSeconds", self.checkpoint_seconds, 0, YEAR)?,
+            planned_restart,
+            test,
+            fenced: 1,
+            pushed_off: 0,
+        };
+        let price = candidate.price();
+        let probability = candidate.threshold().ok_or(PolicyError::DearMove { price })?;
+        let horizon = within("preventiveDrain.horizonSeconds", self.horizon_seconds, 1, YEAR)?;
+        Ok(PreventiveDrain { probability, horizon })
     }
 }
 

@@ -35,6 +35,15 @@ pub enum PolicyError {
         /// What is wrong with it.
         problem: String,
     },
+    /// A move that costs more than a failure.
+    #[error(
+        "preventiveDrain: a move costs {price} s, with checkpoint, planned restart and test, and a failure costs less; \
+         correct the times, or leave preventiveDrain out"
+    )]
+    DearMove {
+        /// What a move costs, in seconds of a GPU.
+        price: u64,
+    },
     /// Agent and template are both to reboot nodes.
     #[error(
         "rebootBy: it is Agent, and template.remedies has reboot, too; leave one of the two out"

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use octavo_health::ONE;
 use octavo_health::budget::Budget;
 use octavo_health::policy::{Mode, Policy, Test};
 use octavo_health::remedy::Remedy;
@@ -64,6 +65,11 @@ fn errors_name_the_field_and_the_reason() {
         "xidClasses.5: NVIDIA's catalogue says that this XID is not used; remove it"
     );
     assert!(error(|spec| spec.remedies.reverse()).starts_with("remedies: each must be harsher"));
+    let wrong = PreventiveDrainSpec { risk_removed_percent: 0, ..PreventiveDrainSpec::default() };
+    assert_eq!(
+        error(|spec| spec.preventive_drain = Some(wrong)),
+        "preventiveDrain.riskRemovedPercent: it is 0, and must be from 1 to 100"
+    );
 }
 
 #[test]
@@ -84,6 +90,28 @@ fn a_remedy_that_a_template_has_is_no_person_s() {
     let wrong = TemplateSpec { kind: "Restart".to_owned(), ..template };
     let error = HealthPolicySpec { template: Some(wrong), ..spec() }.check().unwrap_err();
     assert!(error.to_string().starts_with("template.kind: "), "{error}");
+}
+
+#[test]
+fn a_preventive_drain_has_the_risk_at_which_a_move_pays() {
+    let of = |text: &str| {
+        let preventive_drain = serde_json::from_str(text).unwrap();
+        HealthPolicySpec { preventive_drain: Some(preventive_drain), ..spec() }.check()
+    };
+    assert_eq!(spec().check().unwrap().preventive_drain, None);
+    // A move costs 30 s, 120 s and the short test, and nine tenths of 180 s, 600 s and half of 1,800 s are avoided.
+    let drain = of("{}").unwrap().preventive_drain.unwrap();
+    assert_eq!((drain.probability, drain.horizon), (210 * ONE / 1_512, 604_800));
+    let dearer = of(r#"{"plannedRestartSeconds": 400}"#).unwrap().preventive_drain.unwrap();
+    assert!(dearer.probability > drain.probability);
+    let longer = of(r#"{"queueSeconds": 3600}"#).unwrap().preventive_drain.unwrap();
+    assert!(longer.probability < drain.probability);
+    assert_eq!(
+        of(r#"{"plannedRestartSeconds": 100000}"#).unwrap_err().to_string(),
+        "preventiveDrain: a move costs 100090 s, with checkpoint, planned restart and test, and a failure costs less; \
+         correct the times, or leave preventiveDrain out"
+    );
+    assert!(serde_json::from_str::<PreventiveDrainSpec>(r#"{"horizon": 5}"#).is_err());
 }
 
 #[test]

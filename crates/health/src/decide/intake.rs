@@ -32,7 +32,7 @@ impl Domain {
                 if let Observation::JobFailed { suspects } = observation {
                     let blame = Blame::one_of(u32::try_from(suspects.len()).unwrap_or(u32::MAX));
                     for device in suspects {
-                        self.blame(policy, *device, blame, at);
+                        self.blame(policy, facts, *device, blame, at);
                     }
                 }
                 let verdict = verdict::of(observation, &policy.xid_classes);
@@ -69,7 +69,7 @@ impl Domain {
                 self.step_all(policy, facts, devices, Event::Warned(reason), at);
                 if is_failure && is_own {
                     for device in devices {
-                        self.blame(policy, *device, Blame::WHOLE, at);
+                        self.blame(policy, facts, *device, Blame::WHOLE, at);
                     }
                 }
             }
@@ -82,7 +82,7 @@ impl Domain {
                     let event = Event::Failed { reason, needs, is_own };
                     let is_new = self.step(policy, facts, *device, event, at);
                     if is_own && is_new {
-                        self.blame(policy, *device, Blame::WHOLE, at);
+                        self.blame(policy, facts, *device, Blame::WHOLE, at);
                     }
                 }
                 let others = match reach {
@@ -141,10 +141,26 @@ impl Domain {
         }
     }
 
-    /// Attributes a failure to a device.
-    fn blame(&mut self, policy: &Policy, device: DeviceId, blame: Blame, at: u64) {
+    /// Attributes a failure to a device. One in service is suspect once a move away from it pays. Only a new failure makes it so:
+    /// time alone would send it to its test again and again.
+    fn blame(
+        &mut self,
+        policy: &Policy,
+        facts: Facts<'_>,
+        device: DeviceId,
+        blame: Blame,
+        at: u64,
+    ) {
         let Some(known) = self.devices.get_mut(&device) else { return };
         known.history.fail(&policy.risk, at, blame);
+        let Some(drain) = policy.preventive_drain else { return };
+        let score = known.history.score(&policy.risk, policy.watch.base, at);
+        let probability = score.at_least.probability_within(drain.horizon);
+        if known.track.state.is_in_service() && probability > drain.probability {
+            let reason = Reason::HighRisk;
+            let event = Event::Suspected { reason, needs: Remedy::Test, is_own: true };
+            self.step(policy, facts, device, event, at);
+        }
     }
 
     fn note_readiness(&mut self, unit: Unit, observation: &Observation) {

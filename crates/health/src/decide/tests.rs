@@ -1,4 +1,5 @@
 mod permits;
+mod preventive_drain;
 mod properties;
 mod refused;
 mod untestable;
