@@ -14,8 +14,8 @@ use octavo_figure::{Figure, Goal, percentile};
 use octavo_lab::Layout;
 use octavo_machine::{Event, EventKind, Machine, MachineError, RecoveryAction};
 
-/// The XID of the faults: an uncontained memory error.
-const XID: u64 = 95;
+/// XIDs that call for a reset. The first one is an uncontained memory error.
+const XIDS: [u64; 10] = [95, 46, 48, 62, 109, 119, 120, 136, 140, 143];
 
 /// Measures all of it.
 pub(crate) async fn run(octavo: &Path) -> anyhow::Result<Vec<Figure>> {
@@ -40,17 +40,26 @@ impl Simulated {
     }
 
     /// Makes a GPU fail: the driver reports an XID and advises a reset.
-    fn fail(&self, gpu: u32) -> anyhow::Result<()> {
+    fn fail(&self, gpu: u32, xid: u64) -> anyhow::Result<()> {
         octavo_machine::change(&self.folder, &self.machine, |state| {
             state.gpus.entry(gpu).or_default().recovery_action = RecoveryAction::GpuReset;
             let event = Event {
                 gpu,
                 kind: EventKind::Xid,
-                data: XID,
+                data: xid,
                 gpu_instance: None,
                 compute_instance: None,
             };
             state.events.push(event);
+            Ok::<_, MachineError>(())
+        })?;
+        Ok(())
+    }
+
+    /// Has the driver report events almost at once, as a real one does.
+    fn report_at_once(&self) -> anyhow::Result<()> {
+        octavo_machine::change(&self.folder, &self.machine, |state| {
+            state.event_look_millis = Some(1);
             Ok::<_, MachineError>(())
         })?;
         Ok(())

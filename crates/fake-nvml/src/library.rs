@@ -116,9 +116,9 @@ pub(crate) fn on_machine_slowly(
     on_machine(call, body)
 }
 
-/// Interval at which a wait polls the state file. An inotify instance would report at once, but a
+/// Interval at which a wait polls the state file, unless the file has another one. An inotify instance would report at once, but a
 /// user has 128 of them, and a lab has hundreds of nodes.
-const STATE_POLL_INTERVAL: Duration = Duration::from_millis(250);
+const STATE_POLL_MILLIS: u64 = 250;
 
 /// Waits for the next event of a set, without holding anything while it sleeps. `tell` receives the
 /// event with the handle of its GPU.
@@ -138,12 +138,13 @@ pub(crate) fn wait(
             if let Some(event) = set.take(session.state()) {
                 return tell(session.handle(event.gpu), event);
             }
+            let interval = session.state().event_look_millis.unwrap_or(STATE_POLL_MILLIS);
             drop(library);
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(Code::TIMEOUT);
             }
-            std::thread::sleep(left.min(STATE_POLL_INTERVAL));
+            std::thread::sleep(left.min(Duration::from_millis(interval)));
         }
     })
 }

@@ -45,6 +45,8 @@ pub struct State {
     /// Events for `nvmlEventSetWait`, oldest first. Append only: an event set delivers the events
     /// appended after its creation.
     pub events: Vec<Event>,
+    /// Time between two looks of `nvmlEventSetWait` at this file, in milliseconds; default: 250. A real driver reports at once.
+    pub event_look_millis: Option<u64>,
 }
 
 /// Faults of the IMEX service.

@@ -17,7 +17,7 @@ use octavo_lab::Lab;
 use serde_json::{Value, json};
 
 use super::observer::{Name, Observer};
-use super::{Simulated, quantiles};
+use super::{Simulated, XIDS, quantiles};
 use crate::api_server;
 use crate::lab_dir::LabDir;
 
@@ -139,7 +139,7 @@ fn fail_all<'a>(
 ) -> anyhow::Result<BTreeMap<&'a Name, Instant>> {
     let fail = |(name, (machine, gpu)): (&&'a Name, &(Simulated, u32))| {
         let began = Instant::now();
-        machine.fail(*gpu)?;
+        machine.fail(*gpu, XIDS[0])?;
         anyhow::Ok((*name, began))
     };
     machines.iter().map(fail).collect()

@@ -13,7 +13,7 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, Resource};
 use octavo_api::NodeHealth;
-use octavo_api::names::TAINT_XID;
+use octavo_api::names::{TAINT_HEALTH, TAINT_RECOVERY_ACTION, TAINT_XID};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -32,7 +32,8 @@ pub(super) type Name = (String, String);
 pub(super) struct Observer {
     seen: mpsc::Receiver<Seen>,
     _watches: JoinSet<()>,
-    /// GPUs with the taint of an XID, and when it was seen first.
+    /// GPUs out of service by their taints, and when that was seen first. A look at the driver may find
+    /// its advice before the XID comes, and one that fails a third time is retired.
     pub(super) tainted: BTreeMap<Name, Instant>,
     /// States and attempts of GPUs.
     pub(super) states: BTreeMap<Name, (String, i64)>,
@@ -108,7 +109,10 @@ impl Observer {
                 for device in slice.spec.devices.into_iter().flatten() {
                     let mut taints = device.taints.into_iter().flatten();
                     let name = (node.clone(), device.name);
-                    if taints.any(|taint| taint.key == TAINT_XID && taint.effect == "NoSchedule") {
+                    let keys = [TAINT_XID, TAINT_RECOVERY_ACTION, TAINT_HEALTH];
+                    if taints
+                        .any(|taint| keys.contains(&&*taint.key) && taint.effect == "NoSchedule")
+                    {
                         self.tainted.entry(name).or_insert(now);
                     } else {
                         self.tainted.remove(&name);

@@ -11,13 +11,15 @@ use octavo_lab::Lab;
 use serde_json::json;
 
 use super::observer::{Name, Observer};
-use super::{Simulated, quantiles};
+use super::{Simulated, XIDS, quantiles};
 use crate::lab_dir::LabDir;
 
 const NODE: &str = "dgx-h100-0";
 const GPUS: u32 = 8;
 /// Turns, each with all GPUs.
 const TURNS: i64 = 15;
+/// Shortest time of a turn. An agent takes the same XID of a GPU within 10 s for one, and they come again after ten turns.
+const TURN: Duration = Duration::from_millis(1_200);
 const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Measures on a lab of one node.
@@ -39,12 +41,16 @@ async fn measure(lab: &Lab) -> anyhow::Result<Vec<f64>> {
     let mut observer = Observer::start(&client, "default");
     let is_known = |observer: &Observer| observer.states.len() == GPUS as usize;
     observer.until("all GPUs are reported", TIMEOUT, is_known).await?;
+    machine.report_at_once()?;
+    // The driver's library looks for it at its former interval.
+    tokio::time::sleep(Duration::from_secs(1)).await;
     let mut samples = Vec::new();
-    for turn in 1..=TURNS {
+    for (turn, xid) in (1..=TURNS).zip(XIDS.iter().cycle()) {
+        let turn_began = tokio::time::Instant::now();
         for gpu in 0..GPUS {
             let name: Name = (NODE.to_owned(), format!("gpu-{gpu}"));
             let began = Instant::now();
-            machine.fail(gpu)?;
+            machine.fail(gpu, *xid)?;
             let is_tainted = |observer: &Observer| observer.tainted.contains_key(&name);
             observer.until("the GPU has its taint", TIMEOUT, is_tainted).await?;
             let seen = observer.tainted.get(&name).copied().unwrap_or(began);
@@ -56,6 +62,7 @@ async fn measure(lab: &Lab) -> anyhow::Result<Vec<f64>> {
                 && observer.states.values().all(|(state, _)| state == "Probation")
         };
         observer.until("all GPUs are back", TIMEOUT, is_well).await?;
+        tokio::time::sleep_until(turn_began + TURN).await;
     }
     Ok(samples)
 }
