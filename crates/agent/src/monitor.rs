@@ -257,7 +257,7 @@ impl Monitor {
                 Some(Wakeup::WhileClosed(work)) => return Ok(Some(work)),
                 Some(Wakeup::Event(event)) => is_news |= self.handle(driver, &event),
                 Some(Wakeup::Health(order)) => {
-                    self.obey(driver, order);
+                    self.obey(Some(driver), order);
                     is_news = true;
                 }
                 Some(Wakeup::Reread) => poll_at = Instant::now(),

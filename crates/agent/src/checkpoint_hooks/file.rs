@@ -66,6 +66,11 @@ impl ControlFile {
         }
     }
 
+    /// Fails if anything has its name.
+    pub(super) fn check_missing(&self) -> Result<(), FileError> {
+        if self.is_there() { Err(FileError::Exists(self.name.clone())) } else { Ok(()) }
+    }
+
     /// Whether anything has its name.
     pub(super) fn is_there(&self) -> bool {
         let found = fs::statat(&self.folder, &self.name, AtFlags::SYMLINK_NOFOLLOW);

@@ -144,10 +144,15 @@ impl Node {
             }
             Hook::File(file) => {
                 let found = self.find(uid, file)?;
+                // The record must not have it: another agent would take the pod's file for one of its own, and remove it.
+                found.check_missing()?;
                 let way = |is_made| Way::File { file: file.clone(), is_made };
                 let asked = self.asked(since, way(false));
                 self.record().set(uid, asked.clone())?;
-                found.make()?;
+                if let Err(error) = found.make() {
+                    self.record().remove(uid)?;
+                    return Err(error.into());
+                }
                 self.record().set(uid, Asked { way: way(true), ..asked })?;
                 Ok(Wait::File(file.clone()))
             }

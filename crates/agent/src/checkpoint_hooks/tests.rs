@@ -150,8 +150,10 @@ async fn a_file_that_the_pod_removes_is_the_answer_and_one_that_is_left_is_remov
     assert!(report.message.unwrap().contains("within 1 s"));
     let report = node.end(&hooks, "u-there").await;
     assert!(report.message.unwrap().contains("is there already"));
-    hooks.set_requests(&[]);
+    // It is the pod's: another agent must not remove it.
     node.is_forgotten("u-there").await;
+    hooks.set_requests(&[]);
+    node.is_forgotten("u-fast").await;
     assert!(node.volume("u-there", "control").join("save").exists());
 }
 

@@ -111,8 +111,9 @@ impl NodeHealth {
         health
     }
 
-    /// Takes the record over. What was observed meanwhile stays, of GPUs that were well by the record.
-    pub(crate) fn serve(&mut self, gpus: &[Gpu], has_hidden: bool) {
+    /// Takes the record over. What was observed meanwhile stays, of GPUs that were well by the record. `found` are the node's GPUs, and
+    /// whether some cannot be read; `None` before the driver was open.
+    pub(crate) fn serve(&mut self, found: Option<(&[Gpu], bool)>) {
         if std::mem::replace(&mut self.is_active, true) {
             return;
         }
@@ -124,7 +125,10 @@ impl NodeHealth {
         self.signals.extend(read.signals);
         self.begun = read.begun;
         self.has_resumed = false;
-        self.set_gpus(gpus, has_hidden);
+        match found {
+            Some((gpus, has_hidden)) => self.set_gpus(gpus, has_hidden),
+            None => self.place_recorded(),
+        }
         for (uuid, Known { id, seen, .. }) in observed.gpus {
             let Some(device) = observed.domain.devices.get(&id) else { continue };
             let Some(known) = self.record.gpus.get_mut(&uuid) else { continue };
@@ -200,6 +204,13 @@ impl NodeHealth {
             let unit = Unit::Device(known.id);
             self.signals.push(Signal { at, unit, report: known.seen.lost() });
         }
+        self.topology = Topology::new(places, []);
+    }
+
+    /// Takes the GPUs of the record for those of the node, until the driver shows which they are.
+    fn place_recorded(&mut self) {
+        let ids = self.record.gpus.values().filter(|known| !known.name.is_empty());
+        let places = ids.map(|known| (known.id, place_of_missing(known.id))).collect();
         self.topology = Topology::new(places, []);
     }
 
@@ -405,9 +416,12 @@ impl NodeHealth {
             .topology
             .places()
             .filter(|(device, _)| waits(*device) || is_reported(*device))
-            // A reset may reach the island.
+            // A reset may reach the island, and a reboot reaches the node.
             .flat_map(|(device, place)| {
-                self.topology.devices(Remedy::ResetFunction.reach(device, place))
+                let known = self.record.domain.devices.get(&device);
+                let needs = known.and_then(|known| known.track.state.needs());
+                let remedy = needs.unwrap_or(Remedy::Test).max(Remedy::ResetFunction);
+                self.topology.devices(remedy.reach(device, place))
             });
         concerned.copied().collect()
     }

@@ -62,15 +62,18 @@ pub(super) struct Try {
     pub(super) why: Option<String>,
     /// When it is tried again, in seconds.
     pub(super) next: u64,
-    /// Time from this try to the next, in seconds.
+    /// Time from the end of this try to the next, in seconds.
     pub(super) delay: u64,
+    /// Length of the test, in seconds.
+    #[serde(default)]
+    pub(super) seconds: u64,
 }
 
 impl Try {
-    /// Whether the next try is still to come. A time further off than the delay is of a clock that was wrong, and holds nothing up.
+    /// Whether the next try is still to come. A time further off than test and delay is of a clock that was wrong, and holds nothing up.
     pub(super) fn waits(&self, now: u64) -> bool {
         let left = self.next.saturating_sub(now);
-        0 < left && left <= self.delay
+        0 < left && left <= self.delay.saturating_add(self.seconds)
     }
 }
 

@@ -174,14 +174,16 @@ impl Monitor {
         }
     }
 
-    /// Takes a message about the health of GPUs.
-    pub(super) fn obey(&mut self, driver: &dyn Driver, message: HealthMessage) {
+    /// Takes a message about the health of GPUs. `driver` is `None` while it cannot be opened.
+    pub(super) fn obey(&mut self, driver: Option<&dyn Driver>, message: HealthMessage) {
         match message {
             HealthMessage::Serve(answer) => {
                 let inventory = self.snapshot.inventory.clone();
-                let gpus = inventory.as_ref().map_or(&[][..], |found| &found.gpus);
-                self.health.serve(gpus, inventory.as_deref().is_some_and(hides_gpus));
-                self.ask_all(driver);
+                let found = inventory.as_ref().map(|found| (&*found.gpus, hides_gpus(found)));
+                self.health.serve(found);
+                if let Some(driver) = driver {
+                    self.ask_all(driver);
+                }
                 self.publish();
                 // The task that asked may wait no more.
                 let _ = answer.send(());

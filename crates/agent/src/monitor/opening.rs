@@ -40,7 +40,8 @@ impl Monitor {
                     self.check_modules();
                     self.backoff.reset();
                     // The record, if this agent has the node by now: devices are not shown without their fences.
-                    self.take_messages(&*driver);
+                    self.take_messages(Some(&*driver));
+                    self.decide(&*driver);
                     self.publish();
                     return Some(driver);
                 }
@@ -55,6 +56,8 @@ impl Monitor {
                     if failures >= MAX_FAILED_READS {
                         self.driver_gone();
                     }
+                    self.take_messages(None);
+                    self.go_on_without_driver();
                     self.publish();
                     self.pause(REOPEN_INTERVAL);
                 }
@@ -63,7 +66,7 @@ impl Monitor {
     }
 
     /// Takes what is wanted of the health of GPUs, as far as it is there. Other messages stay for later.
-    fn take_messages(&mut self, driver: &dyn Driver) {
+    fn take_messages(&mut self, driver: Option<&dyn Driver>) {
         let messages: Vec<Message> = self.requests.inbox.try_iter().collect();
         for message in messages {
             match message {
@@ -72,7 +75,18 @@ impl Monitor {
                 other => drop(self.requests.sender.send(other)),
             }
         }
-        self.decide(driver);
+    }
+
+    /// Decides, and begins a reboot that is due, once the driver is gone. A reboot alone needs no driver, and may bring it back. Pods that
+    /// hold a GPU are in its way, as ever, and other processes are not known.
+    fn go_on_without_driver(&mut self) {
+        if !self.snapshot.is_driver_gone {
+            return;
+        }
+        self.health.decide(now(), |_| false);
+        if let Some(work) = self.next_remedy() {
+            (work.run)();
+        }
     }
 
     /// Whether the driver lists no GPU.
@@ -93,7 +107,7 @@ impl Monitor {
             match self.requests.inbox.recv_timeout(left.min(LOOK_INTERVAL)) {
                 Ok(Message::WhileClosed(work)) => return Some(work),
                 Ok(Message::Health(message)) => {
-                    self.obey(driver, message);
+                    self.obey(Some(driver), message);
                     self.decide(driver);
                     self.publish();
                 }

@@ -225,22 +225,17 @@ impl HealthObject {
     /// The GPUs that claims hold.
     fn held(&mut self) -> BTreeSet<String> {
         let snapshot = self.snapshots.borrow_and_update();
-        let gpus = snapshot.inventory.iter().flat_map(|inventory| &inventory.gpus);
         let is_held = |uuid: &String| {
             let mut parts = ClosedParts::default();
             parts.add_gpu(uuid);
             !self.claims.holders(&parts).is_empty()
         };
-        gpus.map(|gpu| gpu.uuid.clone()).filter(is_held).collect()
+        snapshot.devices.iter().map(|device| device.uuid.clone()).filter(is_held).collect()
     }
 
     /// Writes the status if it has changed. Returns whether it did. Makes the object first.
     async fn write(&mut self, chosen: &Chosen) -> Result<bool, kube::Error> {
-        let (devices, is_read) = {
-            let snapshot = self.snapshots.borrow();
-            (Arc::clone(&snapshot.devices), snapshot.inventory.is_some())
-        };
-        let Some(identity) = self.identity.borrow().clone().filter(|_| is_read) else {
+        let Some((identity, devices)) = self.identity.borrow().clone().zip(self.devices()) else {
             return Ok(false);
         };
         let status = self.status(chosen, &devices);
@@ -276,6 +271,17 @@ impl HealthObject {
         api.patch_status(name, &params, &Patch::Apply(&patch)).await?;
         self.written = Some(status);
         Ok(true)
+    }
+
+    /// The GPUs that the status has; `None` as long as none are known. Before the driver was open, those of the record, or those that an
+    /// earlier agent wrote: reports of checkpoints do not wait for a driver.
+    fn devices(&self) -> Option<Arc<[DeviceHealth]>> {
+        let snapshot = self.snapshots.borrow();
+        if snapshot.inventory.is_some() || !snapshot.devices.is_empty() {
+            return Some(Arc::clone(&snapshot.devices));
+        }
+        let status = self.object.as_ref()?.status.as_ref()?;
+        Some(status.devices.clone().into())
     }
 
     fn status(&self, chosen: &Chosen, devices: &[DeviceHealth]) -> NodeHealthStatus {

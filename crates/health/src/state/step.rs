@@ -129,11 +129,17 @@ fn suspected(
         State::Healthy | State::Watch { .. } | State::Probation => {
             Some(to(track, State::Suspect { reason, needs }, now))
         }
-        State::Suspect { needs: before, .. } if needs > before => {
-            Some(stay(track, State::Suspect { reason, needs }))
+        // What makes room for another device has a reason of its own now.
+        State::Suspect { reason: old, needs: before }
+            if needs > before || old == Reason::PeerRemedy =>
+        {
+            Some(stay(track, State::Suspect { reason, needs: needs.max(before) }))
         }
-        State::Fenced { needs: before, .. } if needs > before => {
-            Some(stay(track, State::Fenced { reason, needs: not_milder(track, needs) }))
+        State::Fenced { reason: old, needs: before }
+            if needs > before || old == Reason::PeerRemedy =>
+        {
+            let needs = not_milder(track, needs.max(before));
+            Some(stay(track, State::Fenced { reason, needs }))
         }
         // The test says nothing any more.
         State::Verifying { .. } => Some(fenced(track, reason, not_milder(track, needs), now)),

@@ -254,3 +254,20 @@ fn signs_that_need_a_reset_are_relapses_and_a_drained_peer_has_none() {
     let retired = step(&suspect, &rules, RESET, 2);
     assert_eq!(retired.state, State::Retired { reason: Reason::Relapsed });
 }
+
+#[test]
+fn a_device_that_makes_room_takes_the_reason_of_its_own_sign() {
+    let sign = |reason| Event::Suspected { reason, needs: Remedy::Test, is_own: true };
+    let room = sign(Reason::PeerRemedy);
+    let own = sign(Reason::Xid(54));
+    let is_own = |events: &[(u64, Event)]| run(events).state.reason() == Some(Reason::Xid(54));
+    assert!(is_own(&[(1, room), (2, own)]) && is_own(&[(1, own), (2, room)]));
+    // Its test could not be tried.
+    let not_tried = ended(Outcome::NotTried);
+    let fenced = [(1, room), (2, Event::TestBegins(ONE)), (3, not_tried)];
+    let fence = State::Fenced { reason: Reason::PeerRemedy, needs: Remedy::Test };
+    assert_eq!(run(&fenced).state, fence);
+    let sign = (4, own);
+    let fence = State::Fenced { reason: Reason::Xid(54), needs: Remedy::Test };
+    assert_eq!(run(&[&fenced[..], &[sign]].concat()).state, fence);
+}

@@ -30,13 +30,14 @@ impl NodeHealth {
     }
 
     /// The devices whose permit is of their next attempt, of the remedy that they need, and not older than a remedy may take: an older one
-    /// has passed to another device.
+    /// has passed to another device. While the driver is gone a reboot alone may begin.
     pub(super) fn permitted(&self, now: u64) -> BTreeSet<DeviceId> {
         let is_permitted = |(uuid, known): &(&String, &Known)| {
             let Some(permit) = self.orders.permits.get(*uuid) else { return false };
             let device = self.record.domain.devices.get(&known.id);
             let track = device.map(|device| device.track).unwrap_or_default();
-            track.attempt == permit.after
+            (self.driver.is_none() || permit.remedy == Remedy::Reboot)
+                && track.attempt == permit.after
                 && now.saturating_sub(permit.since) < self.orders.policy.rules.limit
                 && track.state.needs().is_none_or(|needs| needs == permit.remedy)
         };

@@ -386,7 +386,7 @@ fn the_record_is_of_the_agent_that_has_the_node() {
     let file = || Some(RecordFile::new(folder.path().join("health.json")));
     let gpus = testing::inventory(2).gpus;
     let mut active = NodeHealth::observer(file(), BOOT);
-    active.serve(&gpus, false);
+    active.serve(Some((&gpus, false)));
     let mut newcomer = NodeHealth::observer(file(), BOOT);
     newcomer.set_gpus(&gpus, false);
     active.xid(&uuid(0), 48, LinkSeverity::Unknown, 1);
@@ -399,7 +399,7 @@ fn the_record_is_of_the_agent_that_has_the_node() {
     }
     assert!(!newcomer.store(), "it does not overwrite the record");
     assert_eq!((state(&newcomer, 0), state(&newcomer, 1)), ("Healthy", "Fenced"));
-    newcomer.serve(&gpus, false);
+    newcomer.serve(Some((&gpus, false)));
     decide(&mut newcomer, 3);
     assert_eq!(
         (reason(&newcomer, 0), reason(&newcomer, 1)),
@@ -416,13 +416,13 @@ fn a_gpu_out_of_service_that_the_driver_does_not_show_is_lost_and_shown() {
     let file = || Some(RecordFile::new(folder.path().join("health.json")));
     let gpus = testing::inventory(2).gpus;
     let mut before = NodeHealth::observer(file(), BOOT);
-    before.serve(&gpus, false);
+    before.serve(Some((&gpus, false)));
     before.xid(&uuid(1), 48, LinkSeverity::Unknown, 1);
     decide(&mut before, 1);
     assert!(before.store());
 
     let mut after = NodeHealth::observer(file(), BOOT);
-    after.serve(&gpus[..1], false);
+    after.serve(Some((&gpus[..1], false)));
     decide(&mut after, 2);
     let shown = after.devices(&gpus[..1], 2);
     let names: Vec<&str> = shown.iter().map(|device| device.name.as_str()).collect();
@@ -446,12 +446,12 @@ fn a_gpu_that_cannot_be_read_for_a_moment_is_not_lost() {
     let file = || Some(RecordFile::new(folder.path().join("health.json")));
     let gpus = testing::inventory(2).gpus;
     let mut before = NodeHealth::observer(file(), BOOT);
-    before.serve(&gpus, false);
+    before.serve(Some((&gpus, false)));
     before.xid(&uuid(1), 48, LinkSeverity::Unknown, 1);
     decide(&mut before, 1);
     assert!(before.store());
     let mut after = NodeHealth::observer(file(), BOOT);
-    after.serve(&gpus[..1], true);
+    after.serve(Some((&gpus[..1], true)));
     decide(&mut after, 2);
     let shown = after.devices(&gpus[..1], 2);
     let shown: Vec<_> = shown.iter().map(|device| (&*device.name, &*device.state)).collect();
@@ -465,7 +465,7 @@ fn a_fault_seen_before_the_record_is_read_keeps_attempts_and_relapses() {
     let file = || Some(RecordFile::new(folder.path().join("health.json")));
     let gpus = testing::inventory(1).gpus;
     let mut before = NodeHealth::observer(file(), BOOT);
-    before.serve(&gpus, false);
+    before.serve(Some((&gpus, false)));
     before.answer(&uuid(0), &Ok(well()), 1);
     decide(&mut before, 1);
     let track = &mut before.record.domain.devices.get_mut(&DeviceId(0)).unwrap().track;
@@ -476,7 +476,7 @@ fn a_fault_seen_before_the_record_is_read_keeps_attempts_and_relapses() {
     after.set_gpus(&gpus, false);
     after.xid(&uuid(0), 48, LinkSeverity::Unknown, 2);
     decide(&mut after, 2);
-    after.serve(&gpus, false);
+    after.serve(Some((&gpus, false)));
     let track = after.record.domain.devices[&DeviceId(0)].track;
     assert_eq!((track.attempt, track.relapses, track.returned), (Attempt(3), 2, Some(1)));
     assert_eq!(state(&after, 0), "Fenced");

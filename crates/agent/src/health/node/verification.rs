@@ -57,12 +57,13 @@ impl NodeHealth {
 
     /// GPUs whose test cannot be tried now.
     pub(super) fn untestable(&self, now: u64) -> BTreeSet<DeviceId> {
+        let is_driver_gone = self.driver.is_some();
         let is_untestable = |(uuid, known): &(&String, &Known)| {
             let waits = known.tried.as_ref().is_some_and(|tried| tried.waits(now));
             let is_mig = self.in_mig_mode.contains(*uuid) && !self.has_made_room(known.id);
-            waits || !self.has_orders || is_mig
+            waits || !self.has_orders || is_mig || is_driver_gone
         };
-        let gpus = self.record.gpus.iter().filter(|_| self.uses_gpus());
+        let gpus = self.record.gpus.iter().filter(|_| self.uses_gpus() || is_driver_gone);
         gpus.filter(is_untestable).map(|(_, known)| known.id).collect()
     }
 
@@ -97,9 +98,9 @@ impl NodeHealth {
         self.decisions.tests = tests;
     }
 
-    /// The result of a test; `None` as long as it runs, or is about to begin.
+    /// The result of a test; `None` as long as it runs, or is about to begin. Without a driver nothing is known.
     fn result(&self, test: Running, now: u64) -> Option<TestResult> {
-        let (uuid, known) = self.known(test.device)?;
+        let (uuid, known) = self.known(test.device).filter(|_| self.driver.is_none())?;
         let is_good = known.seen.is_good() && !self.untrained.contains(uuid);
         let began = self.record.domain.devices.get(&test.device)?.track.since;
         let passed = now.saturating_sub(began);
@@ -149,7 +150,7 @@ impl NodeHealth {
             }
             TestResult::NotTried(why) => {
                 let delay = known.tried.as_ref().map_or(RETRY, |tried| tried.delay);
-                known.tried = Some(Try { why: Some(why), next: now + delay, delay });
+                known.tried = Some(Try { why: Some(why), next: now + delay, delay, seconds: 0 });
                 return Outcome::NotTried;
             }
             TestResult::Passed => None,
@@ -191,7 +192,7 @@ impl NodeHealth {
                 is_full = is_alone;
                 is_alone_busy |= is_alone;
                 self.tests.current.insert(test.device, (test.attempt, None));
-                self.note_try(test.device, now);
+                self.note_try(test, now);
             }
             if is_begun || waits {
                 self.restart_time(test.device, now);
@@ -201,12 +202,14 @@ impl NodeHealth {
         (!run.tests.is_empty()).then_some(run)
     }
 
-    /// Notes that a test begins, and when it would be tried again.
-    fn note_try(&mut self, device: DeviceId, now: u64) {
+    /// Notes that a test begins, and when it would be tried again: a try that ends the agent may do so at the end of the test.
+    fn note_try(&mut self, test: Running, now: u64) {
+        let Running { device, seconds, .. } = test;
         if let Some(known) = self.record.gpus.values_mut().find(|known| known.id == device) {
             let last = known.tried.as_ref();
             let delay = last.map_or(RETRY, |last| (last.delay * 2).min(LONGEST_RETRY));
-            known.tried = Some(Try { why: None, next: now + delay, delay });
+            let next = now.saturating_add(seconds).saturating_add(delay);
+            known.tried = Some(Try { why: None, next, delay, seconds });
         }
     }
 
@@ -276,6 +279,8 @@ impl NodeHealth {
                 "it is in MIG mode, in which no test reaches all of it: a person releases it, or the policy's test is Driver"
             } else if !self.has_orders {
                 "the policy of the node is not known yet"
+            } else if self.driver.is_some() {
+                "the driver does not answer, or is released"
             } else {
                 known.tried.as_ref()?.why.as_ref()?
             };

@@ -1,24 +1,66 @@
 use std::os::unix::process::ExitStatusExt as _;
 use std::sync::Arc;
 
+use octavo_gpu::DriverError;
 use octavo_health::policy::{Mode, Policy};
-use octavo_health::signal::Attempt;
+use octavo_health::signal::{Attempt, LinkSeverity};
 use octavo_health::state::Rules;
 use octavo_testkit::eventually;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::reboot::tests::{program, rebooter};
 use super::*;
-use crate::health::{Orders, Permit, RecordFile};
+use crate::health::{NodeHealth, Orders, Permit, RecordFile};
 use crate::metrics::Metrics;
-use crate::monitor::{HealthInputs, MonitorRequests, Opener, start};
-use crate::testing::{TestDriver, lost, uuid};
+use crate::monitor::{HealthInputs, MonitorRequests, Opener, Snapshot, Waker, start};
+use crate::testing::{self, TestDriver, lost, uuid};
 
 /// Longer than anything here takes.
 const TIMEOUT: Duration = Duration::from_mins(1);
+
+fn record(folder: &tempfile::TempDir) -> RecordFile {
+    RecordFile::new(folder.path().join("health.json"))
+}
+
+/// An agent's thread on a node that a rebooter reboots.
+fn agent(
+    folder: &tempfile::TempDir,
+    open: Opener,
+    rebooter: Rebooter,
+) -> (watch::Receiver<Snapshot>, Waker, DropGuard) {
+    let stop = CancellationToken::new();
+    let (requests, waker) = MonitorRequests::new(watch::channel(Some(false)).1);
+    let inputs = HealthInputs {
+        record: Some(record(folder)),
+        boot_id: "boot".to_owned(),
+        rebooter,
+        ..HealthInputs::default()
+    };
+    let metrics = Arc::new(Metrics::new(&mut Registry::default()));
+    let modules = Box::new(|| None);
+    let snapshots = start("node", open, modules, requests, inputs, metrics, stop.clone()).unwrap();
+    (snapshots, waker, stop.drop_guard())
+}
+
+/// Orders that permit the reboot for the first GPU.
+fn permitted(rules: Rules) -> Orders {
+    let permit = Permit { after: Attempt(0), remedy: Remedy::Reboot, since: u64::MAX };
+    let policy = Policy { mode: Mode::Act, rules, ..Policy::default() };
+    Orders { policy, permits: [(uuid(0), permit)].into(), ..Orders::default() }
+}
+
+async fn assert_rebooted(child: &mut std::process::Child) {
+    let mut ended = None;
+    eventually("systemd is asked", || {
+        ended = child.try_wait().unwrap();
+        ended.is_some()
+    })
+    .await;
+    assert_eq!(ended.unwrap().signal(), Some(rustix::process::Signal::INT.as_raw()));
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_hangs_in_the_driver_is_in_no_reboot_s_way() {
@@ -28,34 +70,46 @@ async fn a_call_that_hangs_in_the_driver_is_in_no_reboot_s_way() {
     driver.set_health(0, Err(lost()));
     let opened = driver.clone();
     let open: Opener = Box::new(move || Ok(Arc::new(opened.clone())));
-    let inputs = HealthInputs {
-        record: Some(RecordFile::new(folder.path().join("health.json"))),
-        boot_id: "boot".to_owned(),
-        rebooter: rebooter(&child),
-        ..HealthInputs::default()
-    };
-    let stop = CancellationToken::new();
-    let _stopped = stop.clone().drop_guard();
-    let (_release, released) = watch::channel(Some(false));
-    let (requests, waker) = MonitorRequests::new(released);
-    let metrics = Arc::new(Metrics::new(&mut Registry::default()));
-    let mut snapshots =
-        start("node", open, Box::new(|| None), requests, inputs, metrics, stop).unwrap();
+    let (mut snapshots, waker, _stop) = agent(&folder, open, rebooter(&child));
     waker.serve().await;
     let snapshot = timeout(TIMEOUT, snapshots.wait_for(|found| found.driver.get().is_some()));
     let hanging = snapshot.await.unwrap().unwrap().driver.get().unwrap();
-    let permit = Permit { after: Attempt(0), remedy: Remedy::Reboot, since: u64::MAX };
     // This driver does not say which processes a lost GPU has.
-    let rules = Rules { stuck: 0, ..Rules::default() };
-    let policy = Policy { mode: Mode::Act, rules, ..Policy::default() };
-    let permits = [(uuid(0), permit)].into();
-    waker.set_orders(Orders { policy, permits, ..Orders::default() });
-    let mut ended = None;
-    eventually("systemd is asked", || {
-        ended = child.try_wait().unwrap();
-        ended.is_some()
-    })
-    .await;
-    assert_eq!(ended.unwrap().signal(), Some(rustix::process::Signal::INT.as_raw()));
+    waker.set_orders(permitted(Rules { stuck: 0, ..Rules::default() }));
+    assert_rebooted(&mut child).await;
     drop(hanging);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_driver_that_cannot_be_opened_is_in_no_reboot_s_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut health = NodeHealth::open(Some(record(&folder)), "boot");
+    health.set_gpus(&testing::inventory(3).gpus, false);
+    for (gpu, xid) in [(0, 79), (1, 48)] {
+        health.xid(&uuid(gpu), xid, LinkSeverity::Unknown, 1);
+    }
+    health.decide(1, |_| true);
+    assert!(health.store());
+
+    let (_program, mut child) = program("systemd");
+    let open: Opener = Box::new(|| {
+        let (path, reason) = ("libnvidia-ml.so.1".to_owned(), "not there".to_owned());
+        Err(DriverError::Load { path, reason })
+    });
+    let (mut snapshots, waker, _stop) = agent(&folder, open, rebooter(&child));
+    timeout(TIMEOUT, waker.serve()).await.unwrap();
+    let states = |snapshot: &Snapshot| -> Vec<String> {
+        snapshot.devices.iter().map(|device| device.state.clone()).collect()
+    };
+    let shown = timeout(TIMEOUT, snapshots.wait_for(|found| found.is_driver_gone));
+    assert_eq!(states(&shown.await.unwrap().unwrap()), ["Fenced", "Fenced", "Healthy"]);
+
+    // A pod has the third GPU.
+    waker.set_orders(Orders { held: [uuid(2)].into(), ..permitted(Rules::default()) });
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(child.try_wait().unwrap(), None);
+    assert_eq!(states(&snapshots.borrow()), ["Fenced", "Fenced", "Suspect"], "no new pods");
+    waker.set_orders(permitted(Rules::default()));
+    assert_rebooted(&mut child).await;
+    assert_eq!(states(&snapshots.borrow())[0], "Resetting");
 }

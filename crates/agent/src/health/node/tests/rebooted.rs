@@ -69,7 +69,7 @@ fn an_agent_that_takes_the_node_over_does_not_repeat_the_reboot() {
     let gpus = testing::inventory(2).gpus;
     let mut newcomer = NodeHealth::observer(Some(file()), BOOT);
     newcomer.set_gpus(&gpus, false);
-    newcomer.serve(&gpus, false);
+    newcomer.serve(Some((&gpus, false)));
     newcomer.set_orders(by_agent(), 2);
     decide(&mut newcomer, 2);
     assert_eq!((state(&newcomer, 0), newcomer.next_remedy()), ("Resetting", None));
@@ -126,4 +126,23 @@ fn gpus_do_not_make_room_in_a_storm_or_beyond_the_budget() {
         decide(&mut health, 2);
         assert_eq!(state(&health, 1), "Suspect", "{status}");
     }
+}
+
+#[test]
+fn a_reboot_waits_for_the_pods_of_other_gpus() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = RecordFile::new(folder.path().join("health.json"));
+    let mut health = node(Some(file), BOOT, 2);
+    let held = || [uuid(1)].into();
+    health.set_orders(Orders { permits: BTreeMap::new(), held: held(), ..by_agent() }, 1);
+    health.answer(&uuid(0), &Err(lost()), 1);
+    decide(&mut health, 1);
+    health.set_orders(Orders { held: held(), ..by_agent() }, 2);
+    for now in 2..4 {
+        decide(&mut health, now);
+        assert_eq!(health.next_remedy(), None);
+    }
+    health.set_orders(by_agent(), 4);
+    decide(&mut health, 4);
+    assert!(health.next_remedy().is_some());
 }

@@ -114,6 +114,17 @@ fn a_test_that_ends_the_agent_comes_again_ever_more_seldom() {
         assert!(message.contains("the agent ended during the test"), "{message}");
         now += 1 + delay;
     }
+    // Also if it does so at the end of the test.
+    decide(&mut health, now);
+    let run = health.next_tests(now).unwrap();
+    now += run.seconds + 239;
+    health = node(file(), BOOT, 2);
+    health.set_orders(probed(Mode::Fence), now);
+    health.answer(&uuid(0), &Ok(well()), now);
+    decide(&mut health, now);
+    assert_eq!(health.next_tests(now), None);
+    assert!(shown(&health).2.contains("the agent ended during the test"));
+    now += 240;
     // An agent that ends in order takes no try.
     decide(&mut health, now);
     let run = health.next_tests(now).unwrap();
