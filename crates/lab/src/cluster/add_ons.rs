@@ -3,12 +3,19 @@
 //! Clusters run them as pods, a lab as processes with the administrator's rights.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use kube::core::GroupVersionKind;
+use tokio::time::{Instant, sleep};
 
 use crate::cluster::apply;
 use crate::cluster::layout::Layout;
 use crate::cluster::settings::{RealNodes, Settings};
+
+/// Longest time from the definition of `MPIJobs` to the first answer about them.
+const SERVED_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Domain of the names of Services and pods.
 pub(crate) const DOMAIN: &str = "cluster.local";
@@ -79,7 +86,18 @@ pub(crate) async fn apply_mpi_jobs(
     let path = folder.join("kubeflow.org_mpijobs.yaml");
     let text =
         std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-    apply::apply(client, &apply::parse(&text)?).await.context("apply the definition of MPIJobs")
+    apply::apply(client, &apply::parse(&text)?).await.context("apply the definition of MPIJobs")?;
+    // The API server answers 404 for a new type until a moment after it has the definition.
+    let kind = GroupVersionKind::gvk("kubeflow.org", "v2beta1", "MPIJob");
+    let jobs: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
+    let deadline = Instant::now() + SERVED_TIMEOUT;
+    while let Err(error) = jobs.list(&ListParams::default().limit(1)).await {
+        if Instant::now() >= deadline {
+            return Err(error).context("list MPIJobs, whose definition was applied");
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
