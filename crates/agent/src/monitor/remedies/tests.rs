@@ -106,10 +106,12 @@ async fn a_driver_that_cannot_be_opened_is_in_no_reboot_s_way() {
 
     // A pod has the third GPU.
     waker.set_orders(Orders { held: [uuid(2)].into(), ..permitted(Rules::default()) });
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    // The decision takes no new pods there, and begins nothing.
+    let waiting = snapshots.wait_for(|found| states(found) == ["Fenced", "Fenced", "Suspect"]);
+    timeout(TIMEOUT, waiting).await.unwrap().unwrap();
     assert_eq!(child.try_wait().unwrap(), None);
-    assert_eq!(states(&snapshots.borrow()), ["Fenced", "Fenced", "Suspect"], "no new pods");
     waker.set_orders(permitted(Rules::default()));
     assert_rebooted(&mut child).await;
-    assert_eq!(states(&snapshots.borrow())[0], "Resetting");
+    let begun = snapshots.wait_for(|found| states(found)[0] == "Resetting");
+    timeout(TIMEOUT, begun).await.unwrap().unwrap();
 }
