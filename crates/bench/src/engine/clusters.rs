@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use octavo_engine::gpu::{Slices, WHOLE};
-use octavo_engine::node::{NodeClass, NodeSpec};
+use octavo_engine::node::{FeatureMask, NodeClass, NodeSet, NodeSpec};
 use octavo_engine::topology::Level;
 use octavo_engine::workload::{Coupling, Member, Profile};
 use octavo_engine::{
     Cluster, Gang, GpuDemand, GpuModel, GpuPart, NodeId, Placement, Resources, Shape, Topology,
     Workload, Workloads, World,
 };
+use octavo_health::risk::RiskClass;
 
 use crate::split_mix::SplitMix64;
 
@@ -27,7 +28,37 @@ const GPU_MEMORY: u32 = 81_559;
 
 /// An empty cluster of `nodes` nodes, `per_rack` of them in a rack.
 pub(super) fn empty(nodes: u32, per_rack: u32) -> anyhow::Result<World> {
-    world((0..nodes).collect(), per_rack)
+    world((0..nodes).collect(), per_rack, FeatureMask::NONE)
+}
+
+/// What a node must have for a pod that neither ends nor yields before work on nodes, as the live scheduler marks it.
+pub(super) const NO_WORK_AHEAD: FeatureMask = FeatureMask(1);
+
+/// The same cluster, on one in ten of whose nodes work is ahead: all others have [`NO_WORK_AHEAD`]. Returns those nodes, too.
+pub(super) fn with_work_ahead(nodes: u32, per_rack: u32) -> anyhow::Result<(World, NodeSet)> {
+    let world = world((0..nodes).collect(), per_rack, NO_WORK_AHEAD)?;
+    let ahead = world.cluster.nodes().filter(|node| is_ahead(node.0)).collect();
+    Ok((world, ahead))
+}
+
+/// Whole racks: a rack of ten.
+fn is_ahead(number: u32) -> bool {
+    number / 16 % 10 == 3
+}
+
+/// Gives one GPU of twenty more than the usual risk.
+pub(super) fn add_risks(world: &mut World) -> anyhow::Result<()> {
+    let mut random = SplitMix64(5);
+    let risks = [RiskClass::Raised, RiskClass::Raised, RiskClass::High, RiskClass::Extreme];
+    for node in world.cluster.nodes() {
+        for gpu in 0..GPUS {
+            if random.below(20) == 0 {
+                let risk = risks[usize::try_from(random.below(4))?];
+                world.cluster.set_gpu_risk(node, gpu, risk)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The same cluster, with the nodes added in another order.
@@ -41,10 +72,11 @@ pub(super) fn shuffled(
         let other = usize::try_from(random.below(last as u64 + 1))?;
         numbers.swap(last, other);
     }
-    world(numbers, per_rack)
+    world(numbers, per_rack, FeatureMask::NONE)
 }
 
-fn world(numbers: Vec<u32>, per_rack: u32) -> anyhow::Result<World> {
+/// A cluster whose nodes without work ahead have these features.
+fn world(numbers: Vec<u32>, per_rack: u32, features: FeatureMask) -> anyhow::Result<World> {
     let model = GpuModel {
         name: "H100".to_owned(),
         memory_mib: GPU_MEMORY,
@@ -61,7 +93,10 @@ fn world(numbers: Vec<u32>, per_rack: u32) -> anyhow::Result<World> {
     };
     let spec = |number: u32| NodeSpec {
         name: format!("n{number:05}").into(),
-        class: class.clone(),
+        class: NodeClass {
+            features: if is_ahead(number) { FeatureMask::NONE } else { features },
+            ..class.clone()
+        },
         labels: [
             ("block".to_owned(), format!("b{:03}", number / per_rack / 8)),
             ("rack".to_owned(), format!("r{:04}", number / per_rack)),

@@ -27,6 +27,8 @@ pub(super) struct LiveEngine {
     pub(super) waiting: Vec<Gang>,
     /// Pods that one decision may move.
     pub(super) moves: u32,
+    /// Nodes that no pod may have.
+    pub(super) forbidden: NodeSet,
 }
 
 /// A decision, and how long it took with its explanation.
@@ -39,7 +41,7 @@ impl LiveEngine {
     /// With the default policy and no other gang that waits.
     pub(super) fn new(world: World) -> Self {
         let (planner, policy) = (Planner::default(), PlacementPolicy::default());
-        Self { world, planner, policy, waiting: Vec::new(), moves: 0 }
+        Self { world, planner, policy, waiting: Vec::new(), moves: 0, forbidden: NodeSet::new() }
     }
 
     /// Sets another policy: units in their order.
@@ -67,11 +69,11 @@ impl LiveEngine {
             ..PreemptionBudget::evictions_below(gang.profile.priority)
         };
         let is_packed = gang.count() == 1 && self.policy.is_packing_alone();
-        let (forbidden, weights) = (NodeSet::new(), BTreeMap::new());
+        let weights = BTreeMap::new();
         let input = DecisionInput {
             gang,
             pinned: &[],
-            forbidden: &forbidden,
+            forbidden: &self.forbidden,
             preemption_budget: &budget,
             policy: &self.policy,
             waiting: if is_packed { &[] } else { &self.waiting },

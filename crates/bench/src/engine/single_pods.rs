@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use anyhow::Context;
+use octavo_engine::solve::NodeSet;
 use octavo_engine::workload::WorkloadId;
 use octavo_engine::{Gang, GpuDemand, Shape};
 use octavo_figure::{Figure, Goal, percentile};
@@ -27,14 +28,34 @@ struct Times {
 
 /// The large cluster.
 pub(super) fn run(nodes: u32) -> anyhow::Result<Vec<Figure>> {
-    let mut all = figures(nodes, Mix::Alike, "many equal nodes")?;
-    all.extend(figures(nodes, Mix::Varied, "hardly any equal nodes")?);
+    let mut all = figures(nodes, Mix::Alike, Health::Well, "many equal nodes")?;
+    for (health, what) in [
+        (Health::Well, "hardly any equal nodes"),
+        (Health::Risks, "the same, one GPU in 20 of more risk"),
+        (Health::WorkAhead, "the same, work ahead on one node in ten"),
+        (Health::WorkAfterEnd, "the same, and the pods end before it on half of them"),
+    ] {
+        all.extend(figures(nodes, Mix::Varied, health, what)?);
+    }
     all.push(other_policy(nodes)?);
     Ok(all)
 }
 
-fn figures(nodes: u32, mix: Mix, alike: &str) -> anyhow::Result<Vec<Figure>> {
-    let times = measure(nodes, mix, DECISIONS)?;
+/// What keeps pods from GPUs and nodes that are free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Health {
+    /// Nothing.
+    Well,
+    /// Some GPUs are of more than the usual risk.
+    Risks,
+    /// Some nodes have work ahead, and the pods neither end nor yield.
+    WorkAhead,
+    /// The pods end in time for some of that work. The scheduler names the nodes of the other work with each decision.
+    WorkAfterEnd,
+}
+
+fn figures(nodes: u32, mix: Mix, health: Health, alike: &str) -> anyhow::Result<Vec<Figure>> {
+    let times = measure(nodes, mix, health, DECISIONS)?;
     let states = f64::from(u32::try_from(times.states)?);
     let at = |sorted: &[f64], percent| percentile(sorted, percent).context("no decisions");
     let name = |what: &str| format!("{what}, {nodes} x 8 GPUs half full, {alike}");
@@ -67,7 +88,7 @@ pub(super) fn curve(sizes: &[u32]) -> anyhow::Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let mut ends: Vec<(u32, f64)> = Vec::new();
     for &nodes in sizes {
-        let times = measure(nodes, Mix::Varied, DECISIONS / 4)?;
+        let times = measure(nodes, Mix::Varied, Health::Well, DECISIONS / 4)?;
         let mean = times.all.iter().sum::<f64>() / f64::from(u32::try_from(times.all.len())?);
         ends.push((nodes, mean));
         let what = format!("mean decision, {nodes} nodes");
@@ -80,11 +101,26 @@ pub(super) fn curve(sizes: &[u32]) -> anyhow::Result<Vec<Figure>> {
     Ok(figures)
 }
 
-fn measure(nodes: u32, mix: Mix, decisions: usize) -> anyhow::Result<Times> {
-    let mut world = clusters::empty(nodes, 16)?;
+fn measure(nodes: u32, mix: Mix, health: Health, decisions: usize) -> anyhow::Result<Times> {
+    let (mut world, ahead) = match health {
+        Health::WorkAhead | Health::WorkAfterEnd => clusters::with_work_ahead(nodes, 16)?,
+        Health::Well | Health::Risks => (clusters::empty(nodes, 16)?, NodeSet::new()),
+    };
     clusters::fill_half(&mut world, mix)?;
+    if health == Health::Risks {
+        clusters::add_risks(&mut world)?;
+    }
     let mut engine = LiveEngine::new(world);
-    let shapes = shapes();
+    let mut shapes = shapes();
+    match health {
+        Health::Well | Health::Risks => {}
+        Health::WorkAhead => {
+            for shape in &mut shapes {
+                Arc::make_mut(shape).needs = clusters::NO_WORK_AHEAD;
+            }
+        }
+        Health::WorkAfterEnd => engine.forbidden = ahead.into_iter().step_by(2).collect(),
+    }
     let mut random = SplitMix64(11);
     let mut running: VecDeque<WorkloadId> = VecDeque::new();
     let mut times = Times { states: 0, one_gpu: Vec::new(), all: Vec::new() };
