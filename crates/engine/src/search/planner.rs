@@ -148,7 +148,7 @@ impl Planner {
         }
     }
 
-    /// Places a single pod without constraints by the packing policy; none if it does not apply.
+    /// Places a single pod without constraints but forbidden nodes by the packing policy; none if it does not apply.
     fn plan_by_packing(
         &mut self,
         world: &World,
@@ -160,9 +160,11 @@ impl Planner {
         let (typical, shares) = (TypicalPods::default(), FairShares::default());
         let cost_model = PolicyCostModel::new(world, input.policy, &typical, &shares)?;
         packing.set_avoids_risk(input.policy.avoids_risk());
-        let mut packing =
-            InDomains { packing, domains: &mut self.domains, topology: &world.topology };
-        Ok(Some(pod_planner::plan_pod(world, &cost_model, &mut packing, input.gang)))
+        let (domains, topology, forbidden) = (&mut self.domains, &world.topology, input.forbidden);
+        let mut packing = InDomains { packing, domains, topology, forbidden };
+        let answer = pod_planner::plan_pod(world, &cost_model, &mut packing, input.gang);
+        // The search says which nodes are forbidden.
+        Ok(Some(answer).filter(|answer| answer.is_ok() || forbidden.is_empty()))
     }
 
     /// The gang search, including preemption. `refused` is the refusal of the packing policy.
@@ -226,12 +228,11 @@ impl Planner {
     }
 }
 
-/// Whether the packing policy alone places a pod: a single one without constraints.
+/// Whether the packing policy alone places a pod: a single one without constraints but forbidden nodes.
 fn is_packed(input: &DecisionInput<'_>) -> bool {
     let [group] = &input.gang.groups[..] else { return false };
     group.count == 1
         && input.pinned.is_empty()
-        && input.forbidden.is_empty()
         && input.gang.profile.topology.required.is_none()
         && group.topology.required.is_none()
         && group.forbidden.is_empty()

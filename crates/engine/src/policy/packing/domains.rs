@@ -12,10 +12,11 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::price::PricePolicy;
 use super::{Choice, Packing};
 use crate::cluster::Cluster;
 use crate::cluster::log::{Changes, Cursor};
-use crate::node::NodeId;
+use crate::node::{NodeId, NodeSet};
 use crate::pick::{self, FreeLevel};
 use crate::placement::{GpuParts, Placement};
 use crate::shape::{GpuDemand, Shape};
@@ -52,17 +53,19 @@ enum Usage {
     Fully,
 }
 
-/// A policy whose choices prefer nodes in domains that are in use.
-pub struct InDomains<'a, P> {
+/// The packing policy outside of some nodes, with a preference for nodes in domains that are in use.
+pub struct InDomains<'a> {
     /// The policy.
-    pub packing: &'a mut P,
+    pub packing: &'a mut PricePolicy,
     /// Of the cluster.
     pub domains: &'a mut UnusedNodes,
     /// Of the cluster.
     pub topology: &'a Topology,
+    /// Nodes that no pod gets.
+    pub forbidden: &'a NodeSet,
 }
 
-impl<P: Packing> Packing for InDomains<'_, P> {
+impl Packing for InDomains<'_> {
     fn name(&self) -> &'static str {
         self.packing.name()
     }
@@ -72,9 +75,9 @@ impl<P: Packing> Packing for InDomains<'_, P> {
     }
 
     fn choose(&mut self, cluster: &Cluster, shape: &Arc<Shape>) -> Option<Choice> {
-        let choice = self.packing.choose(cluster, shape)?;
+        let choice = self.packing.choose_outside(cluster, shape, self.forbidden)?;
         let chosen = &choice.placement;
-        let node = self.domains.equal_node(cluster, self.topology, chosen.node);
+        let node = self.domains.equal_node(cluster, self.topology, chosen.node, self.forbidden);
         let placement = node
             .filter(|node| *node != chosen.node)
             .and_then(|node| moved(cluster, shape, chosen, node))
@@ -84,13 +87,14 @@ impl<P: Packing> Packing for InDomains<'_, P> {
 }
 
 impl UnusedNodes {
-    /// The preferred node in the state of this one; none if all nodes are in one domain, or if none
+    /// The preferred node in the state of this one that is not forbidden; none if all nodes are in one domain, or if none
     /// was found.
     fn equal_node(
         &mut self,
         cluster: &Cluster,
         topology: &Topology,
         node: NodeId,
+        forbidden: &NodeSet,
     ) -> Option<NodeId> {
         self.catch_up(cluster, topology);
         if self.order.len() < 2 {
@@ -99,15 +103,16 @@ impl UnusedNodes {
         let state = cluster.state(node);
         let few: SmallVec<[NodeId; MAX_NODES + 1]> =
             cluster.states().nodes(state).take(MAX_NODES + 1).collect();
+        let is_allowed = |node: &NodeId| !forbidden.contains(node);
         if few.len() <= MAX_NODES {
-            return few.into_iter().min_by_key(|node| {
+            return few.into_iter().filter(is_allowed).min_by_key(|node| {
                 let domain = topology.leaf_domain(*node);
                 (self.usage(topology, domain) == Usage::Not, domain, *node)
             });
         }
         self.order.iter().take(MAX_DOMAINS).find_map(|(_, domain)| {
             let nodes = topology.loose_nodes(*domain).iter().copied();
-            nodes.filter(|node| cluster.state(*node) == state).min()
+            nodes.filter(|node| cluster.state(*node) == state && is_allowed(node)).min()
         })
     }
 

@@ -47,6 +47,7 @@ mod value;
 use std::sync::Arc;
 
 use crate::cluster::Cluster;
+use crate::node::NodeSet;
 use crate::packing::{Choice, Packing};
 use crate::placement::Placement;
 use crate::shape::Shape;
@@ -87,6 +88,17 @@ impl PricePolicy {
     /// Sets whether GPUs of less risk come before a lower price. By default only the price counts.
     pub fn set_avoids_risk(&mut self, avoids_risk: bool) {
         self.avoids_risk = avoids_risk;
+    }
+
+    /// The best placement for a pod outside of some nodes; none if it fits no other open node.
+    pub fn choose_outside(
+        &mut self,
+        cluster: &Cluster,
+        shape: &Arc<Shape>,
+        forbidden: &NodeSet,
+    ) -> Option<Choice> {
+        let avoids_risk = self.avoids_risk;
+        self.score_cache(cluster).choose(cluster, shape, avoids_risk, forbidden)
     }
 
     /// Whether it is to learn and has neither observed running pods nor been asked for a place.
@@ -195,7 +207,6 @@ impl Packing for PricePolicy {
     }
 
     fn choose(&mut self, cluster: &Cluster, shape: &Arc<Shape>) -> Option<Choice> {
-        let avoids_risk = self.avoids_risk;
-        self.score_cache(cluster).choose(cluster, shape, avoids_risk)
+        self.choose_outside(cluster, shape, &NodeSet::new())
     }
 }

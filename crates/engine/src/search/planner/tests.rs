@@ -50,6 +50,34 @@ fn policy_takes_the_best_and_names_the_runner_up() {
 }
 
 #[test]
+fn packing_passes_over_forbidden_nodes_and_the_search_says_which_are() {
+    let mut world = world(4);
+    let half = shape(1000, GpuDemand::of(1, 500));
+    let gang = Gang::new("pod", (*half).clone(), 1);
+    let mut planner = Planner::default();
+    let mut decide = |forbidden: &NodeSet| {
+        let input = DecisionInput {
+            gang: &gang,
+            pinned: &[],
+            forbidden,
+            preemption_budget: &PreemptionBudget::none(),
+            policy: &PlacementPolicy::default(),
+            waiting: &[],
+            weights: &BTreeMap::new(),
+        };
+        planner.decide(&mut world, &input).unwrap()
+    };
+    let mut forbidden = NodeSet::new();
+    for left in (1..=4).rev() {
+        let plan = decide(&forbidden).unwrap();
+        assert_eq!(plan.steps, 1, "of the packing policy, with {left} nodes left");
+        assert!(forbidden.insert(plan.placements[0].placement.node));
+    }
+    let refusal = decide(&forbidden).unwrap_err();
+    assert!(!matches!(refusal.reason, Reason::NoNode(_)), "{refusal:?}");
+}
+
+#[test]
 fn a_limit_sends_the_pod_elsewhere_or_refuses_it() {
     let mut world = world(4);
     let order = json!([{ "unit": "expectedLostGpuSeconds" }]);

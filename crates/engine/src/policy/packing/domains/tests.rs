@@ -13,7 +13,8 @@ fn choose(world: &World, shape: &Shape) -> [u32; 2] {
     let mut policy = PricePolicy::learned();
     let alone = policy.choose(&world.cluster, &shape).unwrap().placement.node;
     let (packing, domains) = (&mut PricePolicy::learned(), &mut UnusedNodes::default());
-    let mut packing = InDomains { packing, domains, topology: &world.topology };
+    let (topology, forbidden) = (&world.topology, &NodeSet::new());
+    let mut packing = InDomains { packing, domains, topology, forbidden };
     [alone.0, packing.choose(&world.cluster, &shape).unwrap().placement.node.0]
 }
 
@@ -52,8 +53,9 @@ fn a_new_rack_that_sorts_first_is_known_at_once() {
     let (mut policy, mut domains) = (PricePolicy::learned(), UnusedNodes::default());
     let mut choose = |world: &World| {
         let (packing, domains, topology) = (&mut policy, &mut domains, &world.topology);
-        let choice = InDomains { packing, domains, topology }.choose(&world.cluster, &shape);
-        choice.unwrap().placement.node
+        let forbidden = &NodeSet::new();
+        let mut packing = InDomains { packing, domains, topology, forbidden };
+        packing.choose(&world.cluster, &shape).unwrap().placement.node
     };
     assert_eq!(choose(&world), NodeId(4));
     let class = world.cluster.class(NodeId(0)).clone();
@@ -94,8 +96,8 @@ fn whole_racks(is_by_domain: bool, is_named_by_rack: bool) -> u32 {
         policy.arrived(shape);
         let choice = if is_by_domain {
             let topology = &world.topology;
-            let (packing, domains) = (&mut policy, &mut domains);
-            InDomains { packing, domains, topology }.choose(&world.cluster, shape)
+            let (packing, domains, forbidden) = (&mut policy, &mut domains, &NodeSet::new());
+            InDomains { packing, domains, topology, forbidden }.choose(&world.cluster, shape)
         } else {
             policy.choose(&world.cluster, shape)
         };

@@ -19,7 +19,7 @@ use super::potential::WORTH_UNIT;
 use crate::cluster::Cluster;
 use crate::cluster::log::Cursor;
 use crate::cluster::states::StateId;
-use crate::node::NodeId;
+use crate::node::{NodeId, NodeSet};
 use crate::pick::FreeLevel;
 use crate::shape::Shape;
 
@@ -85,19 +85,49 @@ impl Index {
         }
     }
 
-    /// The best entry for these tight shapes, and the best one in another state.
+    /// The best entry for these tight shapes that has a node outside of `forbidden`, and the best one in another state. There is no
+    /// other if all nodes of its state are forbidden.
     pub(super) fn best(
         &mut self,
         cluster: &Cluster,
         tight: u64,
         avoids_risk: bool,
+        forbidden: &NodeSet,
     ) -> Option<(RankedEntry, Option<RankedEntry>)> {
         let ranked = |(risk, losers): &(u32, u64), entry| RankedEntry {
             risk: if avoids_risk { *risk } else { 0 },
             losses: (losers & tight).count_ones(),
             entry,
         };
-        let mut best: Option<RankedEntry> = None;
+        let mut left_out = Vec::new();
+        let best = loop {
+            let Some((key, first)) = self.first(cluster, ranked) else { break None };
+            let allowed = allowed(cluster, first, forbidden);
+            if allowed.is_some() {
+                break allowed;
+            }
+            self.heaps.get_mut(&key).map(BinaryHeap::pop);
+            left_out.push((key, first.entry));
+        };
+        let rival = best.and_then(|best| {
+            let seconds = self.heaps.iter_mut().filter_map(|(key, heap)| {
+                Some(ranked(key, second(cluster, heap, best.entry.state)?))
+            });
+            allowed(cluster, seconds.max()?, forbidden)
+        });
+        for (key, entry) in left_out {
+            self.heaps.entry(key).or_default().push(entry);
+        }
+        Some((best?, rival))
+    }
+
+    /// The best entry of all heaps, and the key of its heap.
+    fn first(
+        &mut self,
+        cluster: &Cluster,
+        ranked: impl Fn(&(u32, u64), Entry) -> RankedEntry,
+    ) -> Option<((u32, u64), RankedEntry)> {
+        let mut best: Option<((u32, u64), RankedEntry)> = None;
         let mut is_some_empty = false;
         for (key, heap) in &mut self.heaps {
             let Some(entry) = top(cluster, heap) else {
@@ -105,23 +135,14 @@ impl Index {
                 continue;
             };
             let ranked = ranked(key, entry);
-            if best.is_none_or(|other| ranked > other) {
-                best = Some(ranked);
+            if best.is_none_or(|(_, other)| ranked > other) {
+                best = Some((*key, ranked));
             }
         }
         if is_some_empty {
             self.heaps.retain(|_, heap| !heap.is_empty());
         }
-        let best = best?;
-        let mut rival: Option<RankedEntry> = None;
-        for (key, heap) in &mut self.heaps {
-            let Some(entry) = second(cluster, heap, best.entry.state) else { continue };
-            let ranked = ranked(key, entry);
-            if rival.is_none_or(|other| ranked > other) {
-                rival = Some(ranked);
-            }
-        }
-        Some((best, rival))
+        best
     }
 
     /// Removes stale entries once they are the majority.
@@ -140,6 +161,16 @@ impl Index {
         self.heaps.retain(|_, heap| !heap.is_empty());
         self.entries = self.heaps.values().map(BinaryHeap::len).sum();
     }
+}
+
+/// The entry with the first node of its state that is not forbidden; none if all are.
+fn allowed(cluster: &Cluster, ranked: RankedEntry, forbidden: &NodeSet) -> Option<RankedEntry> {
+    let is_allowed = |node: &NodeId| !forbidden.contains(node);
+    if is_allowed(&ranked.entry.node) {
+        return Some(ranked);
+    }
+    let node = cluster.states().nodes(ranked.entry.state).find(is_allowed)?;
+    Some(RankedEntry { entry: Entry { node, ..ranked.entry }, ..ranked })
 }
 
 /// The entry with the first node of its state; none if the state has no nodes.

@@ -16,6 +16,7 @@ use crate::cluster::Cluster;
 use crate::cluster::log::Changes;
 use crate::cluster::log::ClusterId;
 use crate::cluster::states::StateId;
+use crate::node::NodeSet;
 use crate::packing::{Choice, Rival};
 use crate::pick::{self, Gpus};
 use crate::placement::Placement;
@@ -89,19 +90,20 @@ impl ScoreCache {
         self.price_model.class_model_count()
     }
 
-    /// The best placement for a pod now.
+    /// The best placement for a pod now, outside of some nodes.
     pub(super) fn choose(
         &mut self,
         cluster: &Cluster,
         shape: &Arc<Shape>,
         avoids_risk: bool,
+        forbidden: &NodeSet,
     ) -> Option<Choice> {
         self.decisions += 1;
         self.totals.catch_up(cluster, &mut self.price_model);
         let tight = self.totals.tight(&self.price_model);
         let mut index = self.take_index(cluster, shape);
         self.catch_up(cluster, &mut index);
-        let best = index.best(cluster, tight, avoids_risk);
+        let best = index.best(cluster, tight, avoids_risk, forbidden);
         self.indices.insert(Arc::clone(shape), index);
         let (best, rival) = best?;
         let placement = placement(cluster, shape, &best)?;

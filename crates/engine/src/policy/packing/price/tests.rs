@@ -111,6 +111,38 @@ fn small_pods_leave_places_for_eight_gpus() {
     }
 }
 
+/// Nodes are forbidden one after another, the best first: each choice is the best of those that are left, and nothing is forgotten.
+#[test]
+fn forbidden_nodes_are_passed_over_in_the_order_of_their_scores() {
+    let arrivals = arrivals(60);
+    let mut cluster = cluster(0..12);
+    let mut policy = known(&arrivals);
+    for shape in &arrivals {
+        if let Some(choice) = policy.choose(&cluster, shape) {
+            cluster.place(&shape.resources, &choice.placement).unwrap();
+        }
+    }
+    let mut has_several = false;
+    for shape in &arrivals[..10] {
+        let mut forbidden = NodeSet::new();
+        let mut choices: Vec<Choice> = Vec::new();
+        while let Some(choice) = policy.choose_outside(&cluster, shape, &forbidden) {
+            assert!(forbidden.insert(choice.placement.node), "a forbidden node was chosen");
+            assert!(choice.runner_up.is_none_or(|rival| !forbidden.contains(&rival.node)));
+            choices.push(choice);
+        }
+        let fit = |node: &crate::node::NodeId| {
+            let state = cluster.states().state(cluster.state(*node)).unwrap();
+            fit::fits(&cluster, state, shape)
+        };
+        assert_eq!(choices.len(), cluster.nodes().filter(fit).count(), "all that fit were chosen");
+        assert!(choices.windows(2).all(|pair| pair[0].score >= pair[1].score));
+        has_several |= choices.windows(2).any(|pair| pair[0].score > pair[1].score);
+        assert_eq!(policy.choose(&cluster, shape).as_ref(), choices.first());
+    }
+    assert!(has_several, "nodes have different scores");
+}
+
 #[test]
 fn two_halves_fill_one_gpu() {
     let half = shape(1_000, 1, 500);
