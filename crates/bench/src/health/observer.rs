@@ -77,10 +77,20 @@ impl Observer {
         while !holds(self) {
             match tokio::time::timeout_at(deadline, self.seen.recv()).await {
                 Ok(Some(seen)) => self.take(seen),
-                _ => bail!("not within {} s: {what}", timeout.as_secs()),
+                _ => bail!("not within {} s: {what}; {}", timeout.as_secs(), self.summary()),
             }
         }
         Ok(())
+    }
+
+    /// GPUs by state, taints and running pods, for an error.
+    fn summary(&self) -> String {
+        let mut states: BTreeMap<&str, usize> = BTreeMap::new();
+        for (state, _) in self.states.values() {
+            *states.entry(state).or_default() += 1;
+        }
+        let (taints, pods) = (self.tainted.len(), self.running.len());
+        format!("GPUs by state: {states:?}, with a taint: {taints}, running pods: {pods}")
     }
 
     /// Forgets when things were seen.

@@ -3,9 +3,11 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use kube::api::{Patch, PatchParams};
+use anyhow::ensure;
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use octavo_api::NodeHealth;
+use octavo_api::names::LABEL_GPU_PRESENT;
+use octavo_api::{HealthPolicy, NodeHealth};
 use octavo_figure::{Figure, Goal};
 use octavo_lab::Lab;
 use serde_json::json;
@@ -41,6 +43,7 @@ async fn measure(lab: &Lab) -> anyhow::Result<Vec<f64>> {
     let mut observer = Observer::start(&client, "default");
     let is_known = |observer: &Observer| observer.states.len() == GPUS as usize;
     observer.until("all GPUs are reported", TIMEOUT, is_known).await?;
+    allow_relapses(&client).await?;
     machine.report_at_once()?;
     // The driver's library looks for it at its former interval.
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -65,6 +68,26 @@ async fn measure(lab: &Lab) -> anyhow::Result<Vec<f64>> {
         tokio::time::sleep_until(turn_began + TURN).await;
     }
     Ok(samples)
+}
+
+/// A policy by which no GPU is retired for failing in each turn. Returns once the agent has it.
+async fn allow_relapses(client: &Client) -> anyhow::Result<()> {
+    let policy = json!({
+        "apiVersion": "octavo.dev/v1alpha1", "kind": "HealthPolicy", "metadata": {"name": "taint"},
+        "spec": {
+            "nodeSelector": {LABEL_GPU_PRESENT: "true"}, "mode": "Fence",
+            "times": {"relapseSeconds": 0, "relapses": 16},
+        },
+    });
+    let policies: Api<HealthPolicy> = Api::all(client.clone());
+    policies.create(&PostParams::default(), &serde_json::from_value(policy)?).await?;
+    let healths: Api<NodeHealth> = Api::all(client.clone());
+    let deadline = Instant::now() + TIMEOUT;
+    while healths.get(NODE).await?.status.and_then(|status| status.policy).is_none() {
+        ensure!(Instant::now() < deadline, "the agent does not use the policy of its node");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Ok(())
 }
 
 /// Ends the faults, and releases all GPUs by the order of a person.
