@@ -67,6 +67,12 @@ impl GpuState {
         Self { since: 0, wait: None, test: None, ..self.clone() }
     }
 
+    /// Why the GPU is not well, and whether it takes pods: what remedy and test do not change.
+    pub(crate) fn cause(&self) -> (bool, bool, bool, Option<Reason>) {
+        let reason = self.fence.and_then(|fence| fence.reason);
+        (self.takes_pods(), self.is_driver_gone, self.is_driver_released, reason)
+    }
+
     /// The state in a sentence for people.
     pub fn message(&self) -> String {
         let mut parts = Vec::new();

@@ -45,10 +45,13 @@ use crate::monitor::{Snapshot, Waker};
 
 /// Shortest time between two writes of the status.
 const WRITE_INTERVAL: Duration = Duration::from_millis(500);
+/// Time after which a status is written that differs in `observedGeneration` alone: another change is likely to come, and no program waits for it.
+const GENERATION_INTERVAL: Duration = Duration::from_secs(5);
 /// Time after which a refused write is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
-/// Interval of looks at the claims of GPUs while one is out of service.
+/// Interval of looks at the claims of GPUs while one is out of service, and while a claim holds it: its remedy or test waits for that end.
 const HOLDERS_INTERVAL: Duration = Duration::from_secs(2);
+const HELD_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Follows the objects of a node's health.
 pub(super) struct HealthObject {
@@ -125,9 +128,10 @@ impl HealthObject {
         let mut is_listed = (false, false);
         let mut has_objects = true;
         let mut write_at: Option<Instant> = None;
+        let mut generation_at: Option<Instant> = None;
         loop {
-            let look_at = self.is_any_out().then(|| Instant::now() + HOLDERS_INTERVAL);
-            let wake_at = [write_at, look_at].into_iter().flatten().min();
+            let look_at = self.holders_interval().map(|interval| Instant::now() + interval);
+            let wake_at = [write_at, look_at, generation_at].into_iter().flatten().min();
             tokio::select! {
                 changed = self.snapshots.changed() => if changed.is_err() { return },
                 changed = self.identity.changed() => if changed.is_err() { return },
@@ -177,9 +181,18 @@ impl HealthObject {
             if !is_due || !has_objects {
                 continue;
             }
-            write_at = match self.write(&chosen).await {
-                Ok(false) => None,
-                Ok(true) => Some(Instant::now() + WRITE_INTERVAL),
+            let has_waited = generation_at.is_some_and(|at| at <= Instant::now());
+            let written = self.write(&chosen, has_waited).await;
+            if matches!(written, Ok(Written::Nothing | Written::Status)) {
+                generation_at = None;
+            }
+            write_at = match written {
+                Ok(Written::Nothing) => None,
+                Ok(Written::Status) => Some(Instant::now() + WRITE_INTERVAL),
+                Ok(Written::GenerationLater) => {
+                    generation_at.get_or_insert(Instant::now() + GENERATION_INTERVAL);
+                    None
+                }
                 Err(error) => {
                     tracing::warn!(node = %self.config.node_name, %error, "the node's health is not written yet");
                     Some(Instant::now() + RETRY_INTERVAL)
@@ -203,9 +216,14 @@ impl HealthObject {
         }
     }
 
-    /// Whether a GPU is out of service, so that it matters who holds it.
-    fn is_any_out(&self) -> bool {
-        self.snapshots.borrow().devices.iter().any(|device| !is_in_service(&device.state))
+    /// How often it is looked who holds the GPUs that are out of service; `None` without such a GPU.
+    fn holders_interval(&self) -> Option<Duration> {
+        let snapshot = self.snapshots.borrow();
+        let mut out = snapshot.devices.iter().filter(|it| !is_in_service(&it.state)).peekable();
+        out.peek()?;
+        let held = self.sent.as_ref().map(|orders| &orders.held);
+        let is_held = |device: &DeviceHealth| held.is_some_and(|it| it.contains(&device.uuid));
+        Some(if out.any(is_held) { HELD_INTERVAL } else { HOLDERS_INTERVAL })
     }
 
     /// Sends what is wanted to the driver's thread, if it has changed.
@@ -233,14 +251,21 @@ impl HealthObject {
         snapshot.devices.iter().map(|device| device.uuid.clone()).filter(is_held).collect()
     }
 
-    /// Writes the status if it has changed. Returns whether it did. Makes the object first.
-    async fn write(&mut self, chosen: &Chosen) -> Result<bool, kube::Error> {
+    /// Writes the status if it has changed, also if only the generation has and that `has_waited`. Makes the object first.
+    async fn write(&mut self, chosen: &Chosen, has_waited: bool) -> Result<Written, kube::Error> {
         let Some((identity, devices)) = self.identity.borrow().clone().zip(self.devices()) else {
-            return Ok(false);
+            return Ok(Written::Nothing);
         };
         let status = self.status(chosen, &devices);
-        if self.object.is_some() && self.written.as_ref() == Some(&status) {
-            return Ok(false);
+        if let Some(written) = self.written.as_ref().filter(|_| self.object.is_some()) {
+            if *written == status {
+                return Ok(Written::Nothing);
+            }
+            let observed_generation = written.observed_generation;
+            let is_same = *written == NodeHealthStatus { observed_generation, ..status.clone() };
+            if is_same && !has_waited {
+                return Ok(Written::GenerationLater);
+            }
         }
         let api: Api<NodeHealth> = Api::all(self.client.clone());
         let name = &self.config.node_name;
@@ -270,7 +295,7 @@ impl HealthObject {
         let params = PatchParams::apply(AGENT_CONTROLLER).force();
         api.patch_status(name, &params, &Patch::Apply(&patch)).await?;
         self.written = Some(status);
-        Ok(true)
+        Ok(Written::Status)
     }
 
     /// The GPUs that the status has; `None` as long as none are known. Before the driver was open, those of the record, or those that an
@@ -347,6 +372,17 @@ fn is_absent(error: &watcher::Error) -> bool {
         return false;
     };
     matches!(error, kube::Error::Api(status) if matches!(status.code, 403 | 404))
+}
+
+/// What was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Written {
+    /// Nothing: it has not changed.
+    Nothing,
+    /// Nothing yet: the generation alone is another.
+    GenerationLater,
+    /// The status.
+    Status,
 }
 
 /// Ends what was wanted, once the node passes to another agent.

@@ -83,7 +83,7 @@ fn known_parts(node: &devices::Node<'_>, gpu: &Gpu) -> BTreeMap<String, KnownDev
     parts
 }
 
-/// Reports changed GPU health in the log and as events of the node.
+/// Reports changed GPU health in the log, and as events of the node. Steps of a remedy and test are no events.
 pub(super) async fn record_health(node: &str, events: &Events, old: &Snapshot, new: &Snapshot) {
     let Some(inventory) = &new.inventory else { return };
     for gpu in &inventory.gpus {
@@ -120,7 +120,11 @@ pub(super) async fn record_health(node: &str, events: &Events, old: &Snapshot, n
                 (EventType::Normal, "GpuHealthy", note)
             }
         };
-        events.record(&node_reference(node), tone, reason, "Watch", &note).await;
+        let needs = |state: Option<&GpuState>| state.and_then(|it| it.fence?.state.needs());
+        let is_new_need = needs(is).is_some() && needs(is) != needs(was);
+        if is_new_need || was.map(GpuState::cause) != is.map(GpuState::cause) {
+            events.record(&node_reference(node), tone, reason, "Watch", &note).await;
+        }
     }
     let was_unreadable = |index| {
         let old = old.inventory.as_ref();

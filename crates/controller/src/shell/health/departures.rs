@@ -41,7 +41,7 @@ const EMPTY_DELAY: Duration = Duration::from_mins(5);
 /// The same for the first looks.
 const EARLY_LOOKS: u32 = 3;
 /// Nodes that are looked at at the same time.
-const MAX_NODES: usize = 8;
+const MAX_NODES: usize = 32;
 /// Most time of one look. What is left is done in the next one.
 const MAX_LOOK: Duration = Duration::from_mins(2);
 /// Most requests of a node.

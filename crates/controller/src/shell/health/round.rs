@@ -20,10 +20,13 @@ use crate::health::plan::{Eviction, Memory, Plan, TemplateProblem, plan};
 use crate::health::remediation::Remediations;
 use crate::shell::leader::{Leader, LeaderError};
 
-/// Least time between two rounds.
-const SHORTEST: Duration = Duration::from_secs(1);
+/// Least time between two rounds: four times as long as the last plan took, so that plans take a fifth of a core, within these bounds.
+const SHORTEST: Duration = Duration::from_millis(250);
+const SHORTEST_OF_LONG: Duration = Duration::from_secs(1);
 /// Time between two rounds without a change: permits expire, breakers close.
 const LONGEST: Duration = Duration::from_secs(10);
+/// Least time between two rounds that write copies of records alone: they are for a node that loses its disk.
+const COPIES_INTERVAL: Duration = Duration::from_secs(10);
 /// Writes at the same time.
 const MAX_WRITES: usize = 16;
 /// Writes of orders in a round, and of statuses. The rest is planned again in the next one.
@@ -38,6 +41,10 @@ pub(super) struct Rounds {
     memory: Memory,
     /// How gangs on lost nodes are repaired, unless another program does so.
     repair: Option<RepairConfig>,
+    /// How long the last plan took.
+    planned: Duration,
+    /// From when on copies of records are written.
+    copies_at: Instant,
     /// The last names whose statuses of policies and of work, taints and orders were written when there were more than a round writes.
     last: [String; 4],
 }
@@ -76,8 +83,17 @@ impl Rounds {
         outputs: Outputs,
         repair: Option<RepairConfig>,
     ) -> Self {
-        let (facts, memory) = (Facts::default(), Memory::default());
-        Self { client, leader, outputs, facts, memory, repair, last: <[String; 4]>::default() }
+        Self {
+            client,
+            leader,
+            outputs,
+            facts: Facts::default(),
+            memory: Memory::default(),
+            repair,
+            planned: Duration::ZERO,
+            copies_at: Instant::now(),
+            last: <[String; 4]>::default(),
+        }
     }
 
     /// Goes on until the watches end.
@@ -86,23 +102,24 @@ impl Rounds {
         mut changes: mpsc::Receiver<Change>,
         mut found: mpsc::Receiver<Finding>,
     ) {
-        let (mut last, mut due) = (Instant::now(), Instant::now());
+        // From when on a change begins a round.
+        let (mut open, mut due) = (Instant::now(), Instant::now());
         loop {
             tokio::select! {
                 biased;
                 () = sleep_until(due) => {
                     let wait = self.round(Timestamp::now()).await;
-                    last = Instant::now();
-                    due = last + wait;
+                    open = Instant::now() + (4 * self.planned).clamp(SHORTEST, SHORTEST_OF_LONG);
+                    due = open.max(Instant::now() + wait);
                 }
                 Some(finding) = found.recv() => {
                     self.learn(finding);
-                    due = due.min(last + SHORTEST);
+                    due = due.min(open);
                 }
                 change = changes.recv() => {
                     let Some(change) = change else { return };
                     self.facts.apply(change);
-                    due = due.min(last + SHORTEST);
+                    due = due.min(open);
                 }
             }
         }
@@ -117,10 +134,10 @@ impl Rounds {
             renew(&self.outputs.departures, BTreeMap::new());
             renew(&self.outputs.notices, Vec::new());
             renew(&self.outputs.remediations, Remediations::new());
-            return SHORTEST;
+            return SHORTEST_OF_LONG;
         }
         if !self.facts.are_complete() {
-            return SHORTEST;
+            return SHORTEST_OF_LONG;
         }
         let now = facts::unix(now);
         let began = Instant::now();
@@ -133,7 +150,13 @@ impl Rounds {
             mut maintenance,
             remediations,
         } = plan(&self.facts, &mut self.memory, self.repair.as_ref(), now);
-        self.leader.metrics.health().planned(began.elapsed());
+        self.planned = began.elapsed();
+        self.leader.metrics.health().planned(self.planned);
+        if began < self.copies_at {
+            orders.retain(|orders| !orders.are_copies);
+        } else if orders.iter().any(|orders| orders.are_copies) {
+            self.copies_at = began + COPIES_INTERVAL;
+        }
         // A breaker is written before what it stops, so that a leader that follows knows of it.
         let mut of_works = std::mem::take(&mut maintenance.statuses);
         let mut taints = std::mem::take(&mut maintenance.taints);
@@ -158,7 +181,7 @@ impl Rounds {
         renew(&self.outputs.departures, departures);
         renew(&self.outputs.remediations, remediations);
         self.show();
-        if is_more { SHORTEST } else { LONGEST }
+        if is_more { SHORTEST_OF_LONG } else { LONGEST }
     }
 
     /// Shows figures of what is written.
