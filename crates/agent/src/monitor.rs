@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use event_thread::{Subscriptions, Wakeup};
 use health::{LogReader, Telemetry, is_answer};
-pub(crate) use remedies::Rebooter;
+pub(crate) use remedies::{Rebooter, Reloader};
 use requests::ClosedWork;
 pub(crate) use requests::{MonitorRequests, Waker};
 use verify::RunningTest;
@@ -71,6 +71,8 @@ pub(crate) struct HealthInputs {
     pub(crate) driver_root: PathBuf,
     /// The program that tests GPUs, as its command `probe verify`: this one.
     pub(crate) test_program: PathBuf,
+    /// What reloads the driver.
+    pub(crate) reloader: Reloader,
     /// What reboots the node.
     pub(crate) rebooter: Rebooter,
     /// The kernel's log; `None`: XIDs come from the driver's events alone.
@@ -129,6 +131,7 @@ pub(crate) fn start(
         kernel_log: health.kernel_log.map(LogReader::new),
         driver_root: health.driver_root,
         test_program: health.test_program,
+        reloader: health.reloader,
         rebooter: health.rebooter,
         tests: Vec::new(),
         snapshot: Snapshot::default(),
@@ -154,6 +157,7 @@ struct Monitor {
     kernel_log: Option<LogReader>,
     driver_root: PathBuf,
     test_program: PathBuf,
+    reloader: Reloader,
     rebooter: Rebooter,
     /// Tests that run.
     tests: Vec<RunningTest>,

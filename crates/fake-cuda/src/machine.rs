@@ -2,7 +2,7 @@
 
 use octavo_fake_gpu::Clock;
 use octavo_fake_gpu::locate::{self, MachineLocation};
-use octavo_machine::{Machine, SimulationClock};
+use octavo_machine::{KernelModule, Machine, SimulationClock};
 
 use crate::code::Code;
 use crate::device::Device;
@@ -57,6 +57,13 @@ impl Driver {
         };
         let devices = visible.iter().enumerate().map(device).collect();
         let state = StateWatcher::new(folder.join("state.json"));
+        let is_loaded = |module| state.with(|state| state.is_loaded(module));
+        if !is_loaded(KernelModule::Nvidia) {
+            return Err(Code::NO_DEVICE);
+        }
+        if !is_loaded(KernelModule::NvidiaUvm) {
+            return Err(Code::UNKNOWN);
+        }
         Ok(Self { location, machine, devices, state })
     }
 

@@ -8,7 +8,7 @@ use anyhow::{Context, bail, ensure};
 use octavo_fake_gpu::NodeId;
 use octavo_fake_gpu::imex::{Publication, ServiceReport};
 use octavo_fake_gpu::locate::MachineLocation;
-use octavo_machine::{IMEX_MANAGEMENT_MINOR, Machine, State};
+use octavo_machine::{IMEX_MANAGEMENT_MINOR, KernelModule, Machine, State};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
@@ -31,6 +31,7 @@ impl DriverSession {
         if let Some(code) = state.failing_calls.get("nvmlInit").filter(|code| **code != 0) {
             bail!("no driver is loaded (NVML says {code})");
         }
+        ensure!(state.is_loaded(KernelModule::Nvidia), "no driver is loaded");
         let folder = &location.folder;
         let mut machine = Machine::read(&folder.join("machine.yaml"))?;
         // As the library of programs does it, whose folder has no links.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlEventSet_t, nvmlReturn_t};
 use octavo_fake_gpu::locate::{self, MachineLocation};
-use octavo_machine::{Event, MachineError, State};
+use octavo_machine::{Event, KernelModule, MachineError, State};
 
 use crate::code::{CallResult, Code};
 use crate::handle::Handles;
@@ -43,6 +43,10 @@ pub(crate) fn init(call: &str) -> nvmlReturn_t {
             opened.insert(session.map_err(|error| code_of(&error))?)
         };
         session.begin(call)?;
+        // Read after this process became a client of the driver: who unloads it looks for clients.
+        if !session.state().is_loaded(KernelModule::Nvidia) {
+            return Err(Code::DRIVER_NOT_LOADED);
+        }
         if opened.is_some() {
             library.session = opened;
             library.sessions = library.sessions.wrapping_add(1);

@@ -10,7 +10,9 @@ use std::process::ExitCode;
 
 use octavo_fake_gpu::locate::MachineLocation;
 use octavo_fake_gpu::privilege::has_privileges;
-use octavo_machine::{Gpu, GpuState, Machine, MachineError, MigTable, State, mig_uuid};
+use octavo_machine::{
+    Gpu, GpuState, KernelModule, Machine, MachineError, MigTable, State, mig_uuid,
+};
 
 use crate::say;
 use reset::Column;
@@ -48,15 +50,7 @@ enum Action {
 /// Runs the program on a machine.
 pub fn run(args: &[OsString], location: Option<MachineLocation>) -> ExitCode {
     let args: Vec<_> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
-    let answer = location
-        .ok_or_else(|| {
-            Failure(
-                NO_DRIVER,
-                "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n"
-                    .to_owned(),
-            )
-        })
-        .and_then(|location| answer(&args, &location));
+    let answer = location.ok_or_else(no_driver).and_then(|location| answer(&args, &location));
     match answer {
         Ok(text) => {
             say(&text);
@@ -80,8 +74,11 @@ fn answer(args: &[String], location: &MachineLocation) -> Result<String, Failure
         .zip(&machine.gpus)
         .filter(|(_, gpu)| location.may_open(&format!("nvidia{}", gpu.minor)))
         .collect();
-    let chosen = choose(&visible, &ids)?;
     let state = State::read(&folder.join("state.json")).map_err(|error| broken(&error))?;
+    if !state.is_loaded(KernelModule::Nvidia) {
+        return Err(no_driver());
+    }
+    let chosen = choose(&visible, &ids)?;
     match action {
         Action::List => Ok(list(&machine, &state, &chosen)),
         Action::ListPolicies => Ok(policies(&state, &chosen)),
@@ -229,6 +226,11 @@ fn change(
         Ok::<_, MachineError>(())
     });
     done.map_err(|error| broken(&error))
+}
+
+fn no_driver() -> Failure {
+    let text = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n";
+    Failure(NO_DRIVER, text.to_owned())
 }
 
 fn broken(error: &MachineError) -> Failure {

@@ -1,10 +1,14 @@
 //! Programs of the driver, run from its root.
 //!
 //! They run in this process's own root, with the driver's libraries: those of the driver need no more than the C library of any
-//! Linux of the last ten years.
+//! Linux of the last ten years. Programs of the system there, such as `modprobe`, need its other libraries and files, too. They run with
+//! that root as their own.
 
+use std::ffi::CString;
 use std::fmt;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -24,8 +28,13 @@ const FOLDERS: [&str; 7] = [
     "opt/bin",
 ];
 
+/// Search path of programs with a root of their own.
+const SEARCH_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
+
 /// Interval of looks at a running program.
 const LOOK: Duration = Duration::from_millis(2);
+/// Longest wait for the end of a program that was killed. One that hangs in the kernel does not end.
+const END_TIME: Duration = Duration::from_secs(2);
 
 /// Why a program of the driver did nothing.
 #[derive(Debug)]
@@ -129,6 +138,45 @@ pub fn run(
     if let Ok(library) = find_library(driver_root) {
         command.env_remove("LD_LIBRARY_PATH").env("LD_PRELOAD", library);
     }
+    run_to_end(command, name, args, timeout)
+}
+
+/// Runs a program of a root to its end, with that root as its own, and without input. Blocks. Needs the capability `SYS_CHROOT`.
+///
+/// # Errors
+///
+/// It is missing, does not end in time, or fails.
+pub fn run_in_root(
+    root: &Path,
+    name: &'static str,
+    args: &[&str],
+    timeout: Duration,
+) -> Result<Output, ProgramError> {
+    let folder = FOLDERS.iter().find(|folder| find_in(root, &[**folder], name).is_some());
+    let missing = || ProgramError::Missing { name, root: root.to_owned() };
+    // Its name stays, although it may be a link: programs such as `kmod` act by the name of their start.
+    let path = Path::new("/").join(folder.ok_or_else(missing)?).join(name);
+    let new_root = CString::new(root.as_os_str().as_bytes())
+        .map_err(|error| ProgramError::Io { path: path.clone(), error: error.into() })?;
+    let mut command = Command::new(path);
+    command.env_clear().env("PATH", SEARCH_PATH).env("LC_ALL", "C");
+    let enter = move || -> io::Result<()> {
+        rustix::process::chroot(new_root.as_c_str())?;
+        rustix::process::chdir(c"/")?;
+        Ok(())
+    };
+    // JUSTIFICATION: the root of a child alone can be set only after it was forked.
+    // SAFETY: the closure makes two system calls. It takes no lock and no memory.
+    unsafe { command.pre_exec(enter) };
+    run_to_end(command, name, args, timeout)
+}
+
+fn run_to_end(
+    mut command: Command,
+    name: &'static str,
+    args: &[&str],
+    timeout: Duration,
+) -> Result<Output, ProgramError> {
     let path = PathBuf::from(command.get_program());
     let io = |error| ProgramError::Io { path: path.clone(), error };
     let piped =
@@ -138,7 +186,10 @@ pub fn run(
     while child.try_wait().map_err(io)?.is_none() {
         if Instant::now() >= end {
             let _ = child.kill();
-            let _ = child.wait();
+            let last = Instant::now() + END_TIME;
+            while matches!(child.try_wait(), Ok(None)) && Instant::now() < last {
+                std::thread::sleep(LOOK);
+            }
             return Err(ProgramError::Timeout { name, after: timeout });
         }
         std::thread::sleep(LOOK);
@@ -201,5 +252,21 @@ mod tests {
         let hanging = root("exec sleep 600");
         let error = ask(hanging.path(), Duration::from_millis(50)).unwrap_err();
         assert!(error.contains("did not end"), "{error}");
+    }
+
+    #[test]
+    fn a_program_has_the_root_as_its_own() {
+        let long = Duration::from_secs(20);
+        // The root of this process by another path.
+        let root = Path::new("/proc/self/root");
+        let ran = run_in_root(root, "readlink", &["/proc/self/cwd"], long);
+        if rustix::process::geteuid().is_root() {
+            assert_eq!(ran.unwrap().stdout, b"/\n");
+        } else {
+            assert!(ran.unwrap_err().to_string().contains("cannot run /"));
+        }
+        let empty = tempfile::tempdir().unwrap();
+        let error = run_in_root(empty.path(), "modprobe", &[], long).unwrap_err().to_string();
+        assert!(error.contains("no modprobe"), "{error}");
     }
 }

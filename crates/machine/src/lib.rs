@@ -33,6 +33,6 @@ pub use mig::{
 };
 pub use state::{
     CheckpointState, ClocksEventReason, Ecc, Event, EventKind, GpuState, ImexState, KernelFault,
-    KernelState, NvLinkState, PcieState, RecoveryAction, ResetState, State,
+    KernelModule, KernelState, NvLinkState, PcieState, RecoveryAction, ResetState, State,
 };
 pub use state_file::StateFile;

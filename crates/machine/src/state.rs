@@ -1,4 +1,5 @@
 mod faults;
+mod modules;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use faults::{ClocksEventReason, NvLinkState, PcieState, ResetState};
+pub use modules::KernelModule;
 
 use crate::{Machine, MachineError, Mig, MigActivation, MigRefusal, MigState};
 
@@ -47,6 +49,10 @@ pub struct State {
     pub events: Vec<Event>,
     /// Time between two looks of `nvmlEventSetWait` at this file, in milliseconds; default: 250. A real driver reports at once.
     pub event_look_millis: Option<u64>,
+    /// The driver's kernel modules that are not loaded.
+    pub unloaded_modules: BTreeSet<KernelModule>,
+    /// Major number of the device of the module `nvidia_uvm`; `None`: 508.
+    pub uvm_major: Option<u32>,
 }
 
 /// Faults of the IMEX service.
@@ -242,8 +248,10 @@ impl State {
     }
 
     /// Applies a reboot of the machine: what a reset changes, and the MIG mode ([`MigState::reboot`]). A lost GPU is back, and
-    /// what the driver advised is done, unless that is in vain. Other faults and the list of events stay.
+    /// what the driver advised is done, unless that is in vain. The driver is loaded. Other faults and the list of events stay.
     pub fn reboot(&mut self, machine: &Machine) {
+        self.unloaded_modules.clear();
+        self.uvm_major = None;
         for gpu in self.gpus.values_mut() {
             gpu.forget_volatile();
             gpu.remap_pending = false;
@@ -263,6 +271,16 @@ impl GpuState {
     /// Applies a reset of the GPU, which nothing uses: volatile counters, compute mode and time slice go back, MIG instances end,
     /// the pending MIG mode is active, and what the driver advised a reset for is over, unless it is in vain. Other faults stay.
     pub fn reset(&mut self, model: Option<&Mig>) {
+        self.initialise();
+        if let Some(mig) = model {
+            let before = self.mig.is_enabled(mig);
+            self.mig.reset(mig);
+            self.mig_mode_changes += u32::from(self.mig.is_enabled(mig) != before);
+        }
+    }
+
+    /// Begins again, apart from MIG: what the driver advised a reset for is over, unless it is in vain.
+    fn initialise(&mut self) {
         self.forget_volatile();
         self.remap_pending = false;
         let asks_for_reset = matches!(
@@ -271,11 +289,6 @@ impl GpuState {
         );
         if asks_for_reset && !self.reset.is_in_vain {
             self.recovery_action = RecoveryAction::None;
-        }
-        if let Some(mig) = model {
-            let before = self.mig.is_enabled(mig);
-            self.mig.reset(mig);
-            self.mig_mode_changes += u32::from(self.mig.is_enabled(mig) != before);
         }
     }
 

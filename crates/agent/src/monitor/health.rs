@@ -178,6 +178,7 @@ impl Monitor {
     pub(super) fn obey(&mut self, driver: Option<&dyn Driver>, message: HealthMessage) {
         match message {
             HealthMessage::Serve(answer) => {
+                self.restore_driver();
                 let inventory = self.snapshot.inventory.clone();
                 let found = inventory.as_ref().map(|found| (&*found.gpus, hides_gpus(found)));
                 self.health.serve(found);

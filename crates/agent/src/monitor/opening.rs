@@ -10,6 +10,8 @@ use super::health::Telemetry;
 use super::requests::{ClosedWork, Message};
 use super::{MAX_FAILED_READS, MAX_POLL_DELAY, Monitor, Opener, REOPEN_INTERVAL, now};
 
+/// Attempts to open the driver after which one that a reload has not loaded is loaded again: every 30 s.
+const RESTORE_EVERY: u32 = 15;
 /// Longest wait for a message between two looks at whether the thread is to end.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -57,6 +59,9 @@ impl Monitor {
                         self.driver_gone();
                     }
                     self.take_messages(None);
+                    if failures.is_multiple_of(RESTORE_EVERY) && self.health.is_active() {
+                        self.restore_driver();
+                    }
                     self.go_on_without_driver();
                     self.publish();
                     self.pause(REOPEN_INTERVAL);

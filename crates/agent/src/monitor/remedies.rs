@@ -1,6 +1,7 @@
 //! Remedies of GPUs, applied on the driver's thread while it has the driver closed: nothing may have a GPU open that is reset.
 
 mod reboot;
+mod reload;
 
 use std::path::Path;
 use std::sync::mpsc::Sender;
@@ -11,6 +12,7 @@ use octavo_health::remedy::Remedy;
 use octavo_health::signal::{Attempt, Outcome};
 
 pub(crate) use reboot::{RebootError, Rebooter};
+pub(crate) use reload::{ReloadError, Reloader};
 
 use super::Monitor;
 use super::requests::{ClosedWork, HealthMessage, Message};
@@ -24,6 +26,9 @@ enum RemedyError {
     /// `nvidia-smi` is missing, hangs, or fails, as for a GPU that a process has open.
     #[error("{0}")]
     Program(#[from] ProgramError),
+    /// The driver is not reloaded.
+    #[error("{0}")]
+    Reload(#[from] ReloadError),
     /// The node cannot be rebooted.
     #[error("{0}; a person is to reboot the node")]
     Reboot(#[from] RebootError),
@@ -37,17 +42,24 @@ impl Monitor {
     pub(super) fn next_remedy(&mut self) -> Option<ClosedWork> {
         let (attempt, remedy, uuids) = self.health.next_remedy()?;
         let (root, node) = (self.driver_root.clone(), self.node.clone());
-        let rebooter = self.rebooter.clone();
+        let (rebooter, reloader) = (self.rebooter.clone(), self.reloader.clone());
+        let stop = self.stop.clone();
         let (sender, end) = (self.requests.sender.clone(), End::Postponed);
         let end = Ending { sender, attempt, end };
         let what = format!("the remedy {} of {}", remedy.name(), uuids.join(", "));
         let run = Box::new(move || {
             let mut end = end;
-            let applied = if remedy == Remedy::Reboot {
-                tracing::warn!(node, gpus = ?uuids, "the node is rebooted as a remedy of its GPUs");
-                rebooter.reboot().map(|()| End::WithBoot).map_err(RemedyError::from)
-            } else {
-                apply(&root, remedy, &uuids).map(|()| End::Now(Outcome::Remedied))
+            let remedied = |()| End::Now(Outcome::Remedied);
+            let applied = match remedy {
+                Remedy::Reboot => {
+                    tracing::warn!(node, gpus = ?uuids, "the node is rebooted as a remedy of its GPUs");
+                    rebooter.reboot().map(|()| End::WithBoot).map_err(RemedyError::from)
+                }
+                Remedy::ReloadDriver => {
+                    tracing::warn!(node, gpus = ?uuids, "the driver is reloaded as a remedy of its GPUs");
+                    reloader.reload(&root, &stop).map(remedied).map_err(RemedyError::from)
+                }
+                _ => apply(&root, remedy, &uuids).map(remedied),
             };
             end.end = applied.unwrap_or_else(|error| {
                 tracing::error!(node, remedy = remedy.name(), ?uuids, %error, "a remedy was not applied");
@@ -56,6 +68,16 @@ impl Monitor {
         });
         // A call that hangs in the driver is what a reboot ends.
         Some(ClosedWork { what, has_to_be_closed: remedy != Remedy::Reboot, run })
+    }
+
+    /// Brings back what a reload of the driver took away whose agent died, or that could not load all again.
+    pub(super) fn restore_driver(&self) {
+        let node = &self.node;
+        match self.reloader.restore(&self.driver_root) {
+            Ok(true) => tracing::info!(node, "the driver is loaded again"),
+            Ok(false) => {}
+            Err(error) => tracing::error!(node, %error, "a reload of the driver is not at its end"),
+        }
     }
 }
 

@@ -443,6 +443,7 @@ fn monitor() -> Monitor {
         kernel_log: None,
         driver_root: PathBuf::new(),
         test_program: PathBuf::new(),
+        reloader: Reloader::default(),
         rebooter: Rebooter::default(),
         tests: Vec::new(),
         snapshot: Snapshot::default(),

@@ -24,7 +24,9 @@ use super::retry::retry_delays;
 use crate::claims::boot_id;
 use crate::config::{Mode, NodeConfig};
 use crate::health::RecordFile;
-use crate::monitor::{self, HealthInputs, MonitorRequests, Opener, Rebooter, Snapshot, Waker};
+use crate::monitor::{
+    self, HealthInputs, MonitorRequests, Opener, Rebooter, Reloader, Snapshot, Waker,
+};
 use crate::node::DraDriver;
 
 /// Time without an answer after which a newcomer reports readiness as standby. Only then does a rolling update end the
@@ -63,6 +65,14 @@ impl NodeAgent {
         let is_host = proc_root == Path::new("/proc");
         let rebooter =
             Rebooter { proc_root: is_host.then(|| proc_root.clone()), ..Rebooter::default() };
+        let reloader = Reloader {
+            proc_root: proc_root.clone(),
+            note: config.paths.run_root.join("octavo/driver-reload.json"),
+            // In a pod with the host's processes.
+            host_root: "/proc/1/root".into(),
+            enters_roots: is_host,
+            tasks: shared.tasks.clone(),
+        };
         let modules = Box::new(move || {
             // A file that cannot be read is named where a claim is refused.
             let devices = CharDevices::read(&proc_root).ok()?;
@@ -75,6 +85,7 @@ impl NodeAgent {
             driver_root: config.paths.driver_root_seen.clone(),
             // Its file may be replaced while it runs.
             test_program: "/proc/self/exe".into(),
+            reloader,
             rebooter,
             kernel_log: config.kernel_log.clone(),
         };

@@ -53,10 +53,10 @@ impl HealthPolicySpec {
 }
 
 impl HealthPolicySpec {
-    /// The remedies that wait for a person. The agent resets GPUs, and reboots the node if it may. Nothing reloads a driver or switches
+    /// The remedies that wait for a person. The agent resets GPUs, reloads the driver, and reboots the node if it may. Nothing switches
     /// power.
     fn by_person(&self) -> BTreeSet<Remedy> {
-        let mut remedies = BTreeSet::from([Remedy::ReloadDriver, Remedy::PowerCycle]);
+        let mut remedies = BTreeSet::from([Remedy::PowerCycle]);
         if self.reboot_by == RebootBy::Person {
             remedies.insert(Remedy::Reboot);
         }

@@ -25,7 +25,7 @@ fn the_defaults_of_a_spec_are_those_of_the_parts() {
     let policy = spec().check().unwrap();
     let defaults = Policy {
         node_selector: policy.node_selector.clone(),
-        by_person: [Remedy::ReloadDriver, Remedy::Reboot, Remedy::PowerCycle].into(),
+        by_person: [Remedy::Reboot, Remedy::PowerCycle].into(),
         ..Policy::default()
     };
     assert_eq!(policy, defaults);
@@ -85,7 +85,7 @@ fn a_remedy_that_a_template_has_is_no_person_s() {
         "namespace": "ops", "name": "restart"}"#;
     let template: TemplateSpec = serde_json::from_str(template).unwrap();
     let policy = HealthPolicySpec { template: Some(template.clone()), ..spec() }.check().unwrap();
-    assert_eq!(policy.by_person, [Remedy::ReloadDriver, Remedy::PowerCycle].into());
+    assert_eq!(policy.by_person, [Remedy::PowerCycle].into());
     assert_eq!(policy.by_template, [Remedy::Reboot].into());
     let wrong = TemplateSpec { kind: "Restart".to_owned(), ..template };
     let error = HealthPolicySpec { template: Some(wrong), ..spec() }.check().unwrap_err();
@@ -127,7 +127,7 @@ fn a_spec_is_written_as_other_specs_are() {
     assert_eq!(policy.rules.ladder.remedies(), [Remedy::ResetFunction, Remedy::Reboot]);
     assert_eq!(policy.budget, Budget { remedies_percent: 10, ..Budget::default() });
     assert_eq!((policy.risk.model, policy.risk.memory_seconds), (Model::TwoClasses, None));
-    assert_eq!(policy.by_person, [Remedy::ReloadDriver, Remedy::PowerCycle].into());
+    assert_eq!(policy.by_person, [Remedy::PowerCycle].into());
     let written = serde_json::to_string(&spec).unwrap();
     assert_eq!(serde_json::from_str::<HealthPolicySpec>(&written).unwrap(), spec);
     for wrong in

@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use octavo_fake_gpu::{Clock, FakeGpu, driver_client};
+use octavo_fake_gpu::driver_client;
 use octavo_machine::{Gpu, GpuState, Machine, MigActivation, State};
 
 use super::{Failure, GPU_IS_LOST, IN_USE, INVALID_ARGUMENT, UNKNOWN, change};
+use crate::has_contexts;
 
 /// A column of `--query-gpu`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,12 +119,6 @@ pub(super) fn reset(
     change(folder, machine, gpus, &mut |gpu| gpu.reset(mig))?;
     let lines = gpus.iter().map(|(index, _)| format!("GPU {index} was successfully reset.\n"));
     Ok(lines.collect::<String>() + "All done.\n")
-}
-
-/// Whether a process has a context on a GPU.
-fn has_contexts(folder: &Path, gpu: &Gpu) -> bool {
-    let file = FakeGpu::existing(folder, gpu.minor, Clock::Host);
-    file.is_ok_and(|gpu| !gpu.processes().is_empty())
 }
 
 fn enabled(is_on: bool) -> &'static str {

@@ -12,6 +12,11 @@ const CUDA_FILE: &str = "liboctavo_fake_cuda.so";
 /// File names of the driver's programs that do something on simulated nodes.
 pub(crate) const PROGRAMS: [&str; 2] = ["nvidia-smi", "nvidia-cuda-mps-control"];
 
+/// File name of the program that loads and unloads the driver's modules. Its names on a node are [`KMOD_NAMES`].
+pub(crate) const KMOD: &str = "fake-kmod";
+/// Names of [`KMOD`] on a node, by which it acts.
+pub(crate) const KMOD_NAMES: [&str; 2] = ["modprobe", "rmmod"];
+
 /// File names of the programs of the IMEX service.
 pub(crate) const IMEX_PROGRAMS: [&str; 2] = ["nvidia-imex", "nvidia-imex-ctl"];
 
@@ -22,7 +27,7 @@ pub(crate) struct DriverLibraries {
     pub(crate) management: PathBuf,
     /// `libcuda.so.1`, loaded by programs in containers.
     pub(crate) cuda: PathBuf,
-    /// The folder with the [`PROGRAMS`] and the [`IMEX_PROGRAMS`].
+    /// The folder with the [`PROGRAMS`], [`KMOD`] and the [`IMEX_PROGRAMS`].
     pub(crate) programs: PathBuf,
 }
 

@@ -28,7 +28,7 @@ use crate::cluster::pki;
 use crate::cluster::settings::{Node, Settings};
 use crate::nodes::driver_libraries::DriverLibraries;
 use crate::nodes::dynamic_mig::NodeDynamicMig;
-use crate::nodes::hardware::{self, driver_modules};
+use crate::nodes::hardware;
 use crate::nodes::kernel_log;
 use crate::nodes::nodeset;
 
@@ -114,7 +114,6 @@ pub(crate) fn boot_id() -> anyhow::Result<String> {
 pub(crate) fn reboot(folder: &Path) -> anyhow::Result<String> {
     // First, because readers of the new boot id must find the GPUs in their state after the reboot.
     gpu::reboot(folder)?;
-    driver_modules::load(folder, None)?;
     let boot_id = boot_id()?;
     let path = folder.join("proc/sys/kernel/random/boot_id");
     let next = path.with_extension("next");

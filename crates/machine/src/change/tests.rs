@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use super::change;
-use crate::{GpuInstance, Machine, MachineError, State};
+use crate::{GpuInstance, KernelModule, Machine, MachineError, State};
 
 const PARTS: [&str; 2] = ["driver/usr/lib64", "proc/driver/nvidia/capabilities"];
 
@@ -124,4 +124,18 @@ fn a_state_that_cannot_be_read_is_not_overwritten() {
     let answer: Result<(), MachineError> = change(&node.driver(), &node.machine, |_| Ok(()));
     assert!(answer.unwrap_err().to_string().starts_with("not a machine state"));
     assert_eq!(fs::read_to_string(node.driver().join("state.json")).unwrap(), "{");
+}
+
+#[test]
+fn the_kernel_s_lists_follow_its_modules() {
+    let node = Node::new();
+    let list = |name: &str| fs::read_to_string(node.folder.path().join("proc").join(name));
+    node.change(|state| state.mig_create_millis = 1);
+    assert!(list("modules").is_err(), "nothing has changed of the modules");
+    node.change(|state| state.unload(KernelModule::NvidiaUvm));
+    assert!(!list("modules").unwrap().contains("nvidia_uvm"));
+    assert!(!list("devices").unwrap().contains("nvidia-uvm"));
+    node.change(|state| state.load(&node.machine, KernelModule::NvidiaUvm));
+    assert!(list("modules").unwrap().contains("nvidia_uvm "));
+    assert!(list("devices").unwrap().contains("508 nvidia-uvm"));
 }

@@ -9,6 +9,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use crate::change::node_of;
 use crate::description::Machine;
 use crate::{MachineError, State};
 
@@ -21,8 +22,6 @@ const MAX_COMPUTE_INSTANCES: u32 = 8;
 /// GPU instances of a GPU with minor numbers.
 const MAX_GPU_INSTANCES: u32 = 15;
 
-/// Folder of the driver library within a simulated node's folder.
-const LIBRARY_DIR: &str = "driver/usr/lib64";
 /// Folder of the capability files within a simulated node's folder.
 const CAPABILITIES_DIR: &str = "proc/driver/nvidia/capabilities";
 
@@ -112,11 +111,7 @@ impl CapabilityFiles {
     /// state, is not part of a node with a simulated `/proc`.
     pub(crate) fn of(folder: &Path, machine: &Machine, state: &State) -> Option<Self> {
         machine.model.mig.as_ref()?;
-        if !folder.ends_with(LIBRARY_DIR) {
-            return None;
-        }
-        let root =
-            folder.ancestors().nth(Path::new(LIBRARY_DIR).iter().count())?.join(CAPABILITIES_DIR);
+        let root = node_of(folder)?.join(CAPABILITIES_DIR);
         if !root.is_dir() {
             return None;
         }

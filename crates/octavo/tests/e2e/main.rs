@@ -30,6 +30,7 @@ mod hardware;
 mod health;
 mod health_checkpoints;
 mod health_maintenance;
+mod health_reload;
 mod health_template;
 mod installation;
 mod memory_enforcement;

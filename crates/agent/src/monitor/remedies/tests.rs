@@ -1,3 +1,5 @@
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::sync::Arc;
 
@@ -31,18 +33,28 @@ fn agent(
     open: Opener,
     rebooter: Rebooter,
 ) -> (watch::Receiver<Snapshot>, Waker, DropGuard) {
-    let stop = CancellationToken::new();
-    let (requests, waker) = MonitorRequests::new(watch::channel(Some(false)).1);
     let inputs = HealthInputs {
         record: Some(record(folder)),
         boot_id: "boot".to_owned(),
         rebooter,
         ..HealthInputs::default()
     };
+    agent_with(inputs, open)
+}
+
+fn agent_with(inputs: HealthInputs, open: Opener) -> (watch::Receiver<Snapshot>, Waker, DropGuard) {
+    let stop = CancellationToken::new();
+    let (requests, waker) = MonitorRequests::new(watch::channel(Some(false)).1);
     let metrics = Arc::new(Metrics::new(&mut Registry::default()));
     let modules = Box::new(|| None);
     let snapshots = start("node", open, modules, requests, inputs, metrics, stop.clone()).unwrap();
     (snapshots, waker, stop.drop_guard())
+}
+
+/// What opens no driver.
+fn no_driver() -> DriverError {
+    let (path, reason) = ("libnvidia-ml.so.1".to_owned(), "not there".to_owned());
+    DriverError::Load { path, reason }
 }
 
 /// Orders that permit the reboot for the first GPU.
@@ -92,10 +104,7 @@ async fn a_driver_that_cannot_be_opened_is_in_no_reboot_s_way() {
     assert!(health.store());
 
     let (_program, mut child) = program("systemd");
-    let open: Opener = Box::new(|| {
-        let (path, reason) = ("libnvidia-ml.so.1".to_owned(), "not there".to_owned());
-        Err(DriverError::Load { path, reason })
-    });
+    let open: Opener = Box::new(|| Err(no_driver()));
     let (mut snapshots, waker, _stop) = agent(&folder, open, rebooter(&child));
     timeout(TIMEOUT, waker.serve()).await.unwrap();
     let states = |snapshot: &Snapshot| -> Vec<String> {
@@ -114,4 +123,34 @@ async fn a_driver_that_cannot_be_opened_is_in_no_reboot_s_way() {
     assert_rebooted(&mut child).await;
     let begun = snapshots.wait_for(|found| states(found)[0] == "Resetting");
     timeout(TIMEOUT, begun).await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_gets_the_node_loads_the_driver_that_a_dead_one_unloaded() {
+    let folder = tempfile::tempdir().unwrap();
+    let (programs, loaded) = (folder.path().join("usr/bin"), folder.path().join("loaded"));
+    fs::create_dir_all(&programs).unwrap();
+    let modprobe = programs.join("modprobe");
+    fs::write(&modprobe, format!("#!/bin/sh\necho $1 >> {}\n", loaded.display())).unwrap();
+    fs::set_permissions(&modprobe, fs::Permissions::from_mode(0o755)).unwrap();
+    let note = folder.path().join("note.json");
+    fs::write(&note, r#"{"services": [], "modules": ["nvidia_uvm", "nvidia"]}"#).unwrap();
+
+    let (driver, list) = (TestDriver::new(1), loaded.clone());
+    let open: Opener = Box::new(move || {
+        let text = fs::read_to_string(&list).unwrap_or_default();
+        if text == "nvidia\nnvidia_uvm\n" { Ok(Arc::new(driver.clone())) } else { Err(no_driver()) }
+    });
+    let inputs = HealthInputs {
+        driver_root: folder.path().to_owned(),
+        reloader: Reloader { note, ..Reloader::default() },
+        ..HealthInputs::default()
+    };
+    let (mut snapshots, waker, _stop) = agent_with(inputs, open);
+    // One that stands by leaves it alone: the agent that has the node may be in the midst of a reload.
+    timeout(TIMEOUT, snapshots.wait_for(|found| found.error.is_some())).await.unwrap().unwrap();
+    assert!(!loaded.exists());
+    timeout(TIMEOUT, waker.serve()).await.unwrap();
+    let opened = snapshots.wait_for(|found| found.driver.get().is_some());
+    timeout(TIMEOUT, opened).await.unwrap().unwrap();
 }

@@ -9,14 +9,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use anyhow::bail;
-use octavo_machine::Machine;
+use octavo_machine::{KernelModule, Machine, State};
 
 use super::driver_root::LIBRARY_DIR;
-use super::proc_files;
-
-/// Calls that fail without the modules, with NVML's and CUDA's codes for that
-/// (`NVML_ERROR_DRIVER_NOT_LOADED`, `CUDA_ERROR_NO_DEVICE`).
-const FAILING: [(&str, u32); 3] = [("nvmlInit", 9), ("nvmlInitWithFlags", 9), ("cuInit", 100)];
 
 /// Unloads the modules of the node in `node_dir`. Fails while processes hold its devices.
 pub(crate) fn unload(node_dir: &Path) -> anyhow::Result<()> {
@@ -28,29 +23,29 @@ pub(crate) fn unload(node_dir: &Path) -> anyhow::Result<()> {
             holders.join(", ")
         );
     }
-    change(node_dir, |failing| {
-        failing.extend(FAILING.map(|(call, code)| (call.to_owned(), code)));
-    })?;
-    proc_files::write_devices(node_dir, false, None)
+    change(node_dir, |_, state| {
+        for module in KernelModule::ALL {
+            state.unload(module);
+        }
+    })
 }
 
 /// Loads the modules of the node in `node_dir`. `uvm_major`: the major number that `nvidia-uvm` gets;
 /// `None`: the usual one.
 pub(crate) fn load(node_dir: &Path, uvm_major: Option<u32>) -> anyhow::Result<()> {
-    proc_files::write_devices(node_dir, true, uvm_major)?;
-    change(node_dir, |failing| {
-        failing.retain(|call, _| FAILING.iter().all(|(name, _)| name != call));
+    change(node_dir, |machine, state| {
+        state.uvm_major = uvm_major;
+        for module in KernelModule::ALL {
+            state.load(machine, module);
+        }
     })
 }
 
-fn change(
-    node_dir: &Path,
-    edit: impl FnOnce(&mut std::collections::BTreeMap<String, u32>),
-) -> anyhow::Result<()> {
+fn change(node_dir: &Path, edit: impl FnOnce(&Machine, &mut State)) -> anyhow::Result<()> {
     let driver = node_dir.join(LIBRARY_DIR);
     let machine = Machine::read(&driver.join("machine.yaml"))?;
     octavo_machine::change(&driver, &machine, |state| {
-        edit(&mut state.failing_calls);
+        edit(&machine, state);
         anyhow::Ok(())
     })
 }

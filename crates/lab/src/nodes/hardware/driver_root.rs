@@ -9,7 +9,7 @@ use octavo_machine::Machine;
 
 use super::proc_files::has_channels;
 use super::tree::Tree;
-use crate::nodes::driver_libraries::{DriverLibraries, IMEX_PROGRAMS, PROGRAMS};
+use crate::nodes::driver_libraries::{DriverLibraries, IMEX_PROGRAMS, KMOD, KMOD_NAMES, PROGRAMS};
 
 /// Folder of the libraries, of the machine description and of its state.
 pub(super) const LIBRARY_DIR: &str = "driver/usr/lib64";
@@ -71,8 +71,9 @@ pub(super) fn write(
         tree.program(programs.join(program), &script)?;
     }
     let imex = IMEX_PROGRAMS.iter().filter(|_| has_channels(machine));
-    for name in PROGRAMS.iter().chain(imex) {
-        link_or_copy(&sources.programs.join(name), &tree.path(&programs.join(name))).context(
+    let own_names = PROGRAMS.iter().chain(imex).map(|name| (*name, *name));
+    for (source, name) in own_names.chain(KMOD_NAMES.map(|name| (KMOD, name))) {
+        link_or_copy(&sources.programs.join(source), &tree.path(&programs.join(name))).context(
             "the driver's programs lie beside octavo; run `cargo build` in Octavo's repository",
         )?;
     }

@@ -4,27 +4,11 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use octavo_machine::{
-    AddressingMode, Gpu, IMEX_MANAGEMENT_MINOR, Machine, capability_text, mig_capabilities,
+    AddressingMode, Gpu, IMEX_MANAGEMENT_MINOR, Machine, State, capability_text, mig_capabilities,
 };
 
+use super::driver_root::LIBRARY_DIR;
 use super::tree::Tree;
-
-/// Character devices of the driver with their major numbers; only the first is fixed.
-const MAJORS: &[(u32, &str)] = &[
-    (195, "nvidia"),
-    (195, "nvidia-modeset"),
-    (195, "nvidiactl"),
-    (234, "nvidia-nvswitch"),
-    (235, "nvidia-nvlink"),
-    (236, "nvidia-caps"),
-    (237, "nvidia-caps-imex-channels"),
-];
-
-/// Major number of the module `nvidia-uvm`, unless it is loaded with another.
-const UVM_MAJOR: u32 = 508;
-
-/// Path of the kernel's list of devices within the node's folder.
-const DEVICES: &str = "proc/devices";
 
 /// Parameters of the kernel module that tools read, with their defaults.
 const PARAMETERS: &[(&str, &str)] = &[
@@ -52,7 +36,9 @@ pub(super) const MIG_TABLE: &str = "proc/driver/nvidia-caps";
 
 pub(super) fn write(tree: &Tree<'_>, machine: &Machine, boot_id: &str) -> anyhow::Result<()> {
     tree.file("proc/sys/kernel/random/boot_id", &format!("{boot_id}\n"))?;
-    tree.file(DEVICES, &proc_devices(true, UVM_MAJOR))?;
+    let state = State::read(&tree.path(&Path::new(LIBRARY_DIR).join("state.json")))?;
+    tree.file("proc/devices", &state.proc_devices())?;
+    tree.file("proc/modules", &state.proc_modules())?;
     let driver = Path::new("proc/driver/nvidia");
     tree.file(driver.join("version"), &version(machine))?;
     tree.file(driver.join("params"), &parameters())?;
@@ -74,28 +60,6 @@ pub(super) fn write(tree: &Tree<'_>, machine: &Machine, boot_id: &str) -> anyhow
         tree.file(capabilities.join("fabric-imex-mgmt"), &text)?;
     }
     Ok(())
-}
-
-/// Writes the kernel's list of devices of the node in `node_dir`: with the driver's, or without.
-/// `uvm_major`: of `nvidia-uvm`; `None`: the usual one.
-pub(super) fn write_devices(
-    node_dir: &Path,
-    is_loaded: bool,
-    uvm_major: Option<u32>,
-) -> anyhow::Result<()> {
-    let text = proc_devices(is_loaded, uvm_major.unwrap_or(UVM_MAJOR));
-    Tree::new(node_dir).replace(Path::new(DEVICES), &text)
-}
-
-fn proc_devices(is_loaded: bool, uvm_major: u32) -> String {
-    let mut text = "Character devices:\n  1 mem\n  5 /dev/tty\n 10 misc\n".to_owned();
-    if is_loaded {
-        for (major, name) in MAJORS.iter().chain(&[(uvm_major, "nvidia-uvm")]) {
-            let _ = writeln!(text, "{major:3} {name}");
-        }
-    }
-    text.push_str("226 drm\n\nBlock devices:\n259 blkext\n");
-    text
 }
 
 fn version(machine: &Machine) -> String {

@@ -24,7 +24,7 @@ impl Node {
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
             path
         };
-        for program in ["nvidia-cuda-mps-control", "nvidia-imex", "nvidia-imex-ctl"] {
+        for program in ["nvidia-cuda-mps-control", "nvidia-imex", "nvidia-imex-ctl", "fake-kmod"] {
             file(program);
         }
         let libraries = DriverLibraries {
@@ -94,6 +94,8 @@ fn a_node_has_what_an_agent_looks_for() {
     assert!(!node.dir().join("dev").exists(), "containers get device nodes by number");
     assert_eq!(node.read("proc/sys/kernel/random/boot_id"), format!("{BOOT_ID}\n"));
     assert!(node.read("proc/devices").contains("195 nvidia\n"));
+    assert!(node.read("proc/modules").contains("nvidia_modeset 1048576 1 nvidia_drm, Live"));
+    assert_eq!(node.read("driver/usr/bin/rmmod"), "the simulated library");
     assert!(node.read("proc/driver/nvidia/version").contains("x86_64  580.95.05"));
     assert!(node.read("proc/driver/nvidia/params").contains("ModifyDeviceFiles: 1\n"));
     assert!(node.read("proc/driver/nvidia/gpus/0000:61:00.0/information").contains(&uuid));
