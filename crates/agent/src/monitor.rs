@@ -7,6 +7,7 @@
 
 mod event_thread;
 mod health;
+mod log;
 mod no_events;
 mod opening;
 mod release;
@@ -26,7 +27,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use event_thread::{Subscriptions, Wakeup};
-use health::{LogReader, Telemetry, is_answer};
+use health::{Telemetry, is_answer};
+use log::LogReader;
 pub(crate) use remedies::{Rebooter, Reloader};
 use requests::ClosedWork;
 pub(crate) use requests::{MonitorRequests, Waker};
@@ -250,7 +252,8 @@ impl Monitor {
             if self.stop.is_cancelled() {
                 return Ok(None);
             }
-            let wake_at = poll_at.min(mig_check_at).min(alive_check_at).min(self.log_at());
+            let wake_at = poll_at.min(mig_check_at).min(alive_check_at);
+            let wake_at = self.log_at().map_or(wake_at, |log_at| wake_at.min(log_at));
             let timeout = wake_at.saturating_duration_since(Instant::now());
             let woken = events.wait(&self.requests.inbox, timeout)?;
             if self.stop.is_cancelled() {

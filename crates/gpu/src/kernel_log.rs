@@ -13,7 +13,7 @@
 
 mod source;
 
-pub use source::{KernelLog, KernelLogError};
+pub use source::{KernelLog, KernelLogError, KernelLogPosition};
 
 use std::ops::RangeInclusive;
 

@@ -29,7 +29,7 @@ pub use inventory::{
     AddressingMode, Clique, DriverVersions, Fabric, FabricState, Gpu, GpuHealth, GpuProcess,
     Inventory, Mig, NvLink, RecoveryAction, UnreadableGpu,
 };
-pub use kernel_log::{KernelLog, KernelLogError, KernelLogEvent};
+pub use kernel_log::{KernelLog, KernelLogError, KernelLogEvent, KernelLogPosition};
 pub use pci_address::{PciAddress, PciAddressError};
 pub use pci_devices::gpus_on_bus;
 pub use telemetry::{GpuTelemetry, NvLinkTelemetry, PcieLink, Slowdown};

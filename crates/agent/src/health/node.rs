@@ -16,6 +16,7 @@ use octavo_health::unit::{DeviceId, Topology, Unit};
 
 pub(crate) use verification::{TestResult, TestRun};
 
+use super::log_note::LogNote;
 use super::orders::Orders;
 use super::place::{islands, place, place_of_missing, switched};
 use super::record::{Known, Record, RecordFile};
@@ -44,11 +45,13 @@ pub(crate) struct NodeHealth {
     /// From when on links are to be active, in seconds.
     links_count_from: u64,
     /// Whether this agent has the node, and with it the record.
-    is_active: bool,
+    pub(super) is_active: bool,
     /// The island of the node's NVSwitches.
     switches: Option<u32>,
     /// What came since the last decision.
     signals: Vec<Signal>,
+    /// How far the kernel's log was read for them.
+    pub(super) read_to: Option<LogNote>,
     /// XIDs of late, by UUID and number.
     xids: BTreeMap<(String, u32, LinkSeverity), u64>,
     pub(super) decisions: Decisions,
@@ -77,7 +80,10 @@ impl NodeHealth {
             // The node started again.
             record.gpus.values_mut().for_each(|known| known.seen.away());
             boot_id.clone_into(&mut record.boot_id);
+            record.kernel_log = record.kernel_log.and_then(LogNote::after_boot);
         }
+        // Without its id another boot may be taken for this one, and its log for one that was read.
+        record.kernel_log.take_if(|_| boot_id.is_empty());
         let mut health = Self {
             orders: Orders::default(),
             record,
@@ -89,6 +95,7 @@ impl NodeHealth {
             is_active: true,
             switches: None,
             signals: Vec::new(),
+            read_to: None,
             xids: BTreeMap::new(),
             decisions: Decisions::default(),
             occupied: BTreeSet::new(),
@@ -123,6 +130,7 @@ impl NodeHealth {
         self.file = read.file;
         self.signals.clear();
         self.signals.extend(read.signals);
+        self.read_to = None;
         self.begun = read.begun;
         self.has_resumed = false;
         match found {
@@ -369,6 +377,9 @@ impl NodeHealth {
             if self.signals.is_empty() {
                 break;
             }
+        }
+        if let Some(note) = self.read_to.take() {
+            self.record.kernel_log = Some(note);
         }
     }
 

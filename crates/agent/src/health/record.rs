@@ -13,6 +13,7 @@ use octavo_health::unit::DeviceId;
 use octavo_node::files::{StorageError, write_atomically};
 use serde::{Deserialize, Serialize};
 
+use super::log_note::LogNote;
 use super::seen::Seen;
 
 /// The version of the file's form. Later ones are for later agents alone.
@@ -29,6 +30,9 @@ pub(super) struct Record {
     pub(super) gpus: BTreeMap<String, Known>,
     /// States, histories, attempts.
     pub(super) domain: Domain,
+    /// How far the kernel's log was read. What its lines changed is in the fields above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) kernel_log: Option<LogNote>,
 }
 
 /// A GPU of the record.

@@ -1,15 +1,13 @@
 //! What the driver's thread asks and reads about the health of GPUs.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use octavo_gpu::{
-    Driver, DriverError, GpuEvent, GpuEventKind, GpuHealth, KernelLog, KernelLogEvent,
-};
+use octavo_gpu::{Driver, DriverError, GpuEvent, GpuEventKind, GpuHealth};
 use octavo_health::HOUR;
 use octavo_health::signal::LinkSeverity;
 
+use super::log::LogReader;
 use super::opening::hides_gpus;
 use super::requests::HealthMessage;
 use super::{Monitor, now};
@@ -17,10 +15,6 @@ use crate::health::takes_pods;
 
 /// How often driver's answers about memory errors and row remaps are read of GPUs that are well.
 const ANSWER_INTERVAL: Duration = Duration::from_mins(1);
-/// How often the kernel's log is looked at.
-const LOG_INTERVAL: Duration = Duration::from_secs(1);
-/// How often a log is opened again that cannot be read.
-const LOG_RETRY_INTERVAL: Duration = Duration::from_mins(1);
 /// XIDs of NVLink whose severity the kernel's log alone has.
 const LINK_XIDS: std::ops::RangeInclusive<u64> = 144..=150;
 
@@ -33,54 +27,9 @@ pub(super) struct Telemetry {
     worked: BTreeMap<String, Duration>,
 }
 
-/// The kernel's log, which is opened again after an error.
-#[derive(Debug)]
-pub(super) struct LogReader {
-    path: PathBuf,
-    log: Option<KernelLog>,
-    next_at: Instant,
-    has_failed: bool,
-}
-
 /// Whether the driver answered about a GPU, if only that it lost it.
 pub(super) fn is_answer(health: &Result<GpuHealth, DriverError>) -> bool {
     matches!(health, Ok(_) | Err(DriverError::GpuLost { .. } | DriverError::NotFound { .. }))
-}
-
-impl LogReader {
-    /// A log at a path, opened at the first look.
-    pub(super) fn new(path: PathBuf) -> Self {
-        Self { path, log: None, next_at: Instant::now(), has_failed: false }
-    }
-
-    /// The events since the last look.
-    fn read(&mut self, node: &str) -> Vec<KernelLogEvent> {
-        if Instant::now() < self.next_at {
-            return Vec::new();
-        }
-        self.next_at = Instant::now() + LOG_INTERVAL;
-        let read = match &mut self.log {
-            Some(log) => log.read(),
-            None => KernelLog::open(&self.path).map(|log| {
-                self.log = Some(log);
-                Vec::new()
-            }),
-        };
-        match read {
-            Ok(events) => {
-                self.has_failed = false;
-                events
-            }
-            Err(error) => {
-                if !std::mem::replace(&mut self.has_failed, true) {
-                    tracing::error!(node, %error, "XIDs come from the driver's events alone; trying again");
-                }
-                self.log = None;
-                self.next_at = Instant::now() + LOG_RETRY_INTERVAL;
-                Vec::new()
-            }
-        }
-    }
 }
 
 impl Monitor {
@@ -117,7 +66,7 @@ impl Monitor {
             return true;
         };
         // The log has its severity, too.
-        let has_log = self.kernel_log.as_ref().is_some_and(|log| log.log.is_some());
+        let has_log = self.kernel_log.as_ref().is_some_and(LogReader::is_open);
         if let Some(number) = number.filter(|number| !(has_log && LINK_XIDS.contains(number))) {
             self.xid(uuid, number, LinkSeverity::Unknown);
         }
@@ -125,49 +74,7 @@ impl Monitor {
         true
     }
 
-    /// When the kernel's log is looked at next.
-    pub(super) fn log_at(&self) -> Instant {
-        let never = Instant::now() + ANSWER_INTERVAL;
-        self.kernel_log.as_ref().map_or(never, |log| log.next_at)
-    }
-
-    /// Takes what is new in the kernel's log. Returns whether it says something of a GPU's health.
-    pub(super) fn read_log(&mut self, driver: &dyn Driver) -> bool {
-        let Some(log) = &mut self.kernel_log else { return false };
-        let mut is_news = false;
-        for event in log.read(&self.node) {
-            match event {
-                KernelLogEvent::Xid { gpu, number, is_fatal, .. } => {
-                    let gpus = self.snapshot.inventory.iter().flat_map(|found| &found.gpus);
-                    let Some(uuid) =
-                        gpus.into_iter().find(|known| known.pci == gpu).map(|gpu| gpu.uuid.clone())
-                    else {
-                        tracing::warn!(node = %self.node, pci = %gpu, xid = number, "an XID of a GPU that is not known");
-                        continue;
-                    };
-                    let link = match is_fatal {
-                        Some(true) => LinkSeverity::Fatal,
-                        Some(false) => LinkSeverity::NonFatal,
-                        None => LinkSeverity::Unknown,
-                    };
-                    self.xid(&uuid, number, link);
-                    self.health.answer(&uuid, &driver.health(&uuid), now());
-                    is_news = true;
-                }
-                KernelLogEvent::SwitchXid { switch, number, is_fatal, link } => {
-                    let (node, pci) = (&self.node, switch);
-                    tracing::warn!(%node, %pci, sxid = number, is_fatal, ?link, "SXID of an NVSwitch");
-                    if is_fatal {
-                        self.health.switch_failed(now());
-                        is_news = true;
-                    }
-                }
-            }
-        }
-        is_news
-    }
-
-    fn xid(&mut self, uuid: &str, number: u64, link: LinkSeverity) {
+    pub(super) fn xid(&mut self, uuid: &str, number: u64, link: LinkSeverity) {
         if self.health.xid(uuid, number, link, now()) {
             self.metrics.xid(&self.node, number);
             tracing::warn!(node = %self.node, gpu = %uuid, xid = number, "XID");
@@ -182,6 +89,9 @@ impl Monitor {
                 let inventory = self.snapshot.inventory.clone();
                 let found = inventory.as_ref().map(|found| (&*found.gpus, hides_gpus(found)));
                 self.health.serve(found);
+                if self.kernel_log.is_none() {
+                    self.health.forget_log();
+                }
                 if let Some(driver) = driver {
                     self.ask_all(driver);
                 }
@@ -192,6 +102,9 @@ impl Monitor {
             HealthMessage::Rest => {
                 self.end_tests();
                 self.health.rest();
+                if let Some(log) = &mut self.kernel_log {
+                    log.close();
+                }
             }
             HealthMessage::Orders(orders) => self.health.set_orders(*orders, now()),
             HealthMessage::Remedied(attempt, outcome) => self.health.ended(attempt, outcome, now()),

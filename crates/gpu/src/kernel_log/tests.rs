@@ -1,9 +1,11 @@
+use std::collections::VecDeque;
 use std::fs;
-use std::io::Write as _;
+use std::io::{self, ErrorKind, Read, Write as _};
 use std::path::Path;
 
 use proptest::prelude::*;
 
+use super::source::{record, records};
 use super::*;
 
 fn at(address: &str) -> PciAddress {
@@ -98,20 +100,27 @@ fn append(path: &Path, text: &str) {
     file.write_all(text.as_bytes()).unwrap();
 }
 
+fn line(number: u64) -> String {
+    format!("NVRM: Xid (PCI:0000:3b:00): {number}, text\n")
+}
+
 fn numbers(log: &mut KernelLog) -> Vec<u64> {
+    numbers_of(log.read().unwrap())
+}
+
+fn numbers_of(events: Vec<KernelLogEvent>) -> Vec<u64> {
     let number = |event| match event {
         KernelLogEvent::Xid { number, .. } | KernelLogEvent::SwitchXid { number, .. } => number,
     };
-    log.read().unwrap().into_iter().map(number).collect()
+    events.into_iter().map(number).collect()
 }
 
 #[test]
 fn a_file_is_followed_over_half_lines_cuts_and_replacements() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kmsg");
-    let line = |number: u64| format!("NVRM: Xid (PCI:0000:3b:00): {number}, text\n");
     append(&path, &line(1));
-    let mut log = KernelLog::open(&path).unwrap();
+    let mut log = KernelLog::open(&path, None).unwrap();
     assert!(numbers(&mut log).is_empty(), "what was there before is old");
     append(&path, &line(2));
     append(&path, &line(3)[..20]);
@@ -136,10 +145,100 @@ fn a_file_is_followed_over_half_lines_cuts_and_replacements() {
 }
 
 #[test]
+fn a_file_is_read_on_from_a_position() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kern.log");
+    append(&path, &line(1));
+    let mut log = KernelLog::open(&path, None).unwrap();
+    append(&path, &line(2));
+    append(&path, &line(3)[..20]);
+    assert_eq!(numbers(&mut log), [2]);
+    let position = log.position();
+    append(&path, &line(3)[20..]);
+    append(&path, &line(4));
+    for _ in 0..2 {
+        let mut log = KernelLog::open(&path, Some(position)).unwrap();
+        assert_eq!(numbers(&mut log), [3, 4], "the line that was not finished then, too");
+    }
+    // That of another kind says nothing of this one.
+    let of_device = KernelLogPosition { file: None, next: 0 };
+    let mut log = KernelLog::open(&path, Some(of_device)).unwrap();
+    assert!(numbers(&mut log).is_empty());
+    // Cut meanwhile.
+    fs::write(&path, line(5)).unwrap();
+    let mut log = KernelLog::open(&path, Some(position)).unwrap();
+    assert_eq!(numbers(&mut log), [5]);
+    // Replaced by a longer one.
+    let position = log.position();
+    fs::rename(&path, folder.path().join("old")).unwrap();
+    append(&path, &(6..9).map(line).collect::<String>());
+    let mut log = KernelLog::open(&path, Some(position)).unwrap();
+    assert_eq!(numbers(&mut log), [6, 7, 8]);
+}
+
+#[test]
+fn a_record_has_a_number_and_a_line() {
+    let text = "6,1234,56789,-;NVRM: Xid (PCI:0000:3b:00): 79, a; b\n SUBSYSTEM=pci\n";
+    assert_eq!(record(text), (Some(1234), "NVRM: Xid (PCI:0000:3b:00): 79, a; b"));
+    let text = "4,18446744073709551615,1,c,caller=T12;text\n";
+    assert_eq!(record(text), (Some(u64::MAX), "text"));
+    assert_eq!(record("text"), (None, "text"));
+    assert_eq!(record("6,x,1,-;text"), (None, "text"));
+    assert_eq!(record(""), (None, ""));
+}
+
+/// `/dev/kmsg`: each read has a record or an error.
+struct Device(VecDeque<Result<String, ErrorKind>>);
+
+impl Device {
+    fn new(numbers: impl IntoIterator<Item = u64>) -> Self {
+        let record = |number| Ok(format!("4,{number},{number},-;{}", line(number)));
+        Self(numbers.into_iter().map(record).collect())
+    }
+}
+
+impl Read for Device {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let text = self.0.pop_front().unwrap_or(Err(ErrorKind::WouldBlock))?;
+        buffer[..text.len()].copy_from_slice(text.as_bytes());
+        Ok(text.len())
+    }
+}
+
+#[test]
+fn records_are_read_on_from_a_number() {
+    let mut next = 3;
+    let mut device = Device::new(1..5);
+    assert_eq!(numbers_of(records(&mut device, &mut next).unwrap()), [3, 4]);
+    assert_eq!(next, 5);
+    assert!(records(&mut device, &mut next).unwrap().is_empty());
+    assert_eq!(next, 5);
+    // The kernel has no room for those in between any more.
+    device.0 = [Err(ErrorKind::BrokenPipe), Err(ErrorKind::Interrupted)].into();
+    device.0.append(&mut Device::new([9]).0);
+    assert_eq!(numbers_of(records(&mut device, &mut next).unwrap()), [9]);
+    assert_eq!(next, 10);
+    device.0 = [Err(ErrorKind::PermissionDenied)].into();
+    assert!(records(&mut device, &mut next).is_err());
+}
+
+#[test]
+fn a_look_reads_so_many_records_at_most_and_passes_over_any_number() {
+    let mut device = Device::new(0..20_000);
+    let mut next = 10_000;
+    let first = numbers_of(records(&mut device, &mut next).unwrap());
+    assert_eq!(first.first(), Some(&10_000));
+    assert_eq!(next, first.last().unwrap() + 1);
+    assert!(first.len() < 10_000, "a flood keeps the reader not for ever");
+    let second = numbers_of(records(&mut device, &mut next).unwrap());
+    assert_eq!(second.first(), Some(&(first.last().unwrap() + 1)));
+}
+
+#[test]
 fn a_missing_log_and_a_folder_are_errors_with_the_path() {
     let folder = tempfile::tempdir().unwrap();
     for path in [folder.path().join("none"), folder.path().to_owned()] {
-        let error = KernelLog::open(&path).unwrap_err().to_string();
+        let error = KernelLog::open(&path, None).unwrap_err().to_string();
         assert!(error.contains(&path.display().to_string()), "{error}");
     }
 }

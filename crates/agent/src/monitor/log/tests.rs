@@ -1,0 +1,152 @@
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use octavo_gpu::KernelLogPosition;
+use octavo_health::signal::Word;
+use octavo_testkit::eventually;
+use prometheus_client::registry::Registry;
+use tempfile::TempDir;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::super::{HealthInputs, MonitorRequests, Opener, Snapshot, Waker, start};
+use super::*;
+use crate::health::{Orders, RecordFile};
+use crate::metrics::Metrics;
+use crate::testing::{TestDriver, gpu, uuid};
+
+/// Longer than anything here takes.
+const TIMEOUT: Duration = Duration::from_mins(1);
+
+fn append(path: &Path, text: &str) {
+    let mut file = OpenOptions::new().append(true).create(true).open(path).unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+}
+
+/// The line of an XID of the GPU with this index.
+fn line(index: u32, number: u64) -> String {
+    let pci = gpu(index).pci.to_string();
+    let pci = pci.strip_suffix(".0").unwrap();
+    format!("kernel: NVRM: Xid (PCI:{pci}): {number}, pid='<unknown>', name=<unknown>, text\n")
+}
+
+fn look(reader: &mut LogReader, note: Option<&LogNote>) -> Found {
+    reader.next_at = Instant::now();
+    reader.read("node", note)
+}
+
+#[test]
+fn the_first_look_and_events_are_noted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kern.log");
+    append(&path, &line(0, 1));
+    let mut reader = LogReader::new(path.clone());
+    assert!(!reader.is_open());
+    let first = look(&mut reader, None);
+    assert!(reader.is_open() && first.events.is_empty() && first.note.is_some());
+    append(&path, "kernel: another line\n");
+    assert_eq!(look(&mut reader, first.note.as_ref()), Found::default());
+    append(&path, "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 32 egress\n");
+    let harmless = look(&mut reader, first.note.as_ref());
+    assert_eq!((harmless.events.len(), harmless.note), (1, None));
+    append(&path, &line(0, 48));
+    let news = look(&mut reader, first.note.as_ref());
+    assert_eq!(news.events.len(), 1);
+    // Another agent.
+    let mut later = LogReader::new(path.clone());
+    assert_eq!(look(&mut later, news.note.as_ref()), Found { events: Vec::new(), ..news.clone() });
+    let mut earlier = LogReader::new(path);
+    let again = look(&mut earlier, first.note.as_ref());
+    assert_eq!((again.events.len(), &again.note), (2, &news.note));
+    // The node went to another agent and came back.
+    earlier.close();
+    assert_eq!(look(&mut earlier, first.note.as_ref()), again);
+}
+
+#[test]
+fn a_log_that_could_not_be_read_is_read_from_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kern.log");
+    let note = LogNote::new(&path, KernelLogPosition { file: Some((0, 0)), next: 0 });
+    let mut reader = LogReader::new(path.clone());
+    assert_eq!(look(&mut reader, Some(&note)), Found::default());
+    append(&path, &line(0, 48));
+    assert!(look(&mut reader, Some(&note)).events.is_empty());
+    append(&path, &line(0, 95));
+    assert_eq!(look(&mut reader, Some(&note)).events.len(), 1);
+}
+
+/// An agent's thread on a node with two GPUs, a record and a log.
+struct Agent {
+    snapshots: watch::Receiver<Snapshot>,
+    waker: Waker,
+    stop: CancellationToken,
+}
+
+impl Agent {
+    /// One that has the node.
+    async fn start(folder: &TempDir) -> Self {
+        let stop = CancellationToken::new();
+        let (requests, waker) = MonitorRequests::new(watch::channel(Some(false)).1);
+        let inputs = HealthInputs {
+            record: Some(RecordFile::new(folder.path().join("health.json"))),
+            boot_id: "boot".to_owned(),
+            kernel_log: Some(folder.path().join("kern.log")),
+            ..HealthInputs::default()
+        };
+        let metrics = Arc::new(Metrics::new(&mut Registry::default()));
+        let driver = TestDriver::new(2);
+        let open: Opener = Box::new(move || Ok(Arc::new(driver.clone())));
+        let modules = Box::new(|| None);
+        let snapshots =
+            start("node", open, modules, requests, inputs, metrics, stop.clone()).unwrap();
+        timeout(TIMEOUT, waker.serve()).await.unwrap();
+        Self { snapshots, waker, stop }
+    }
+
+    /// Waits until the GPUs have these states.
+    async fn until(&mut self, states: [&str; 2]) {
+        let has_states = |snapshot: &Snapshot| {
+            snapshot.devices.iter().map(|device| device.state.as_str()).eq(states)
+        };
+        timeout(TIMEOUT, self.snapshots.wait_for(has_states)).await.unwrap().unwrap();
+    }
+
+    /// Ends it, and waits until it reads and writes nothing any more.
+    async fn end(mut self) {
+        self.stop.cancel();
+        self.waker.look();
+        let ended = async { while self.snapshots.changed().await.is_ok() {} };
+        timeout(TIMEOUT, ended).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_xid_that_is_logged_between_two_agents_is_taken_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (log, record) = (folder.path().join("kern.log"), folder.path().join("health.json"));
+    append(&log, &line(1, 48));
+    let mut first = Agent::start(&folder).await;
+    eventually("the first look is recorded", || {
+        std::fs::read_to_string(&record).is_ok_and(|text| text.contains("kernelLog"))
+    })
+    .await;
+    first.until(["Healthy", "Healthy"]).await;
+    first.end().await;
+
+    append(&log, &line(0, 48));
+    let mut second = Agent::start(&folder).await;
+    second.until(["Fenced", "Healthy"]).await;
+    let words = [(uuid(0), (1, Word::Release))].into();
+    second.waker.set_orders(Orders { words, ..Orders::default() });
+    second.until(["Probation", "Healthy"]).await;
+    second.end().await;
+
+    append(&log, &line(1, 48));
+    let mut third = Agent::start(&folder).await;
+    third.until(["Probation", "Fenced"]).await;
+    third.end().await;
+}
