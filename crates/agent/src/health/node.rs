@@ -150,11 +150,6 @@ impl NodeHealth {
         }
     }
 
-    /// Whether this agent has the node.
-    pub(crate) fn is_active(&self) -> bool {
-        self.is_active
-    }
-
     /// Leaves the record to another agent. What was wanted is of no account any more.
     pub(crate) fn rest(&mut self) {
         (self.is_active, self.has_orders) = (false, false);
