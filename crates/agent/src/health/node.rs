@@ -284,7 +284,7 @@ impl NodeHealth {
         }
         self.xids.insert(xid, now);
         known.seen.failed();
-        // Jobs are not known here.
+        // A pod or claim is no job: one that fails is followed by others, often on the same GPU.
         let xid = Observation::Xid { number, job: None, link };
         self.report(id, vec![Report::Observation(xid)], now);
         true
