@@ -295,6 +295,10 @@ pub const GANG: &str = "octavo.dev/gang";
 pub const TOPOLOGY_REQUIRED: &str = "octavo.dev/topology-required";
 /// Annotation or label of a workload or pod template: topology level. The pods should be in one domain of it.
 pub const TOPOLOGY_PREFERRED: &str = "octavo.dev/topology-preferred";
+/// Annotation of pods in gangs, which their binding writes: the gang had places for its minimum then. The value is JSON:
+/// `{"minMembers": {"worker": 4}, "youngestCreated": 2051676000}`, with the minimum by subgroup. The time is the creation of the youngest
+/// pod with a place, in seconds since 1970. A scheduler that starts knows by it which gangs ran in full.
+pub const GANG_PLACED: &str = "octavo.dev/gang-placed";
 /// Annotation or label of a workload, pod template or pod: name of its `PlacementPolicy`.
 pub const PLACEMENT_POLICY: &str = "octavo.dev/placement-policy";
 /// Annotation or label of a workload, pod template or pod: whether its pods may be restarted on other nodes to free

@@ -18,6 +18,7 @@ pub(crate) mod ports;
 pub(crate) mod process;
 pub(crate) mod program;
 pub(crate) mod ready;
+pub(crate) mod repair;
 pub(crate) mod settings;
 pub(crate) mod start;
 pub(crate) mod stop;

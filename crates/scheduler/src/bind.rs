@@ -127,6 +127,9 @@ pub struct Bind {
     pub claims: Vec<ClaimWrite>,
     /// The claim for extended resources. This operation creates it.
     pub extended: Option<ExtendedWrite>,
+    /// Value of the pod's annotation [`octavo_api::names::GANG_PLACED`], which the binding writes.
+    /// `None`: the pod is in no gang, or its gang has places for fewer pods than its minimum.
+    pub gang_placed: Option<Arc<str>>,
     /// Whether this repeats an operation of unknown outcome. The cluster state it was planned on
     /// may then be older than its own writes. The pod may be bound, and each claim may be written
     /// or rolled back.

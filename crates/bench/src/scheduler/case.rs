@@ -37,7 +37,9 @@ pub(super) enum Case {
     LongGrace,
     /// 200 nodes are added one by one to 500 full ones, then removed, while pods come.
     NodeChurn,
-    /// A rack of 16 nodes is not ready for 120 seconds, then a single node.
+    /// A rack of 16 nodes is not ready for 120 seconds, gets the taint `node.kubernetes.io/out-of-service`, and
+    /// returns. Then a single node is lost. Octavo's controller deletes the members of gangs, as in the chart.
+    /// The taint waits for no budget, and without it the nodes count as cut off: nothing is deleted.
     RackLoss,
     /// Restarts with 4,000 allocated claims on 500 nodes.
     RestartClaims,
@@ -116,7 +118,9 @@ impl Case {
             Self::Backlog => format!("{count} pods wait for {gpus}, and pods end"),
             Self::LongGrace => format!("{count} preemptors on {gpus}, victims with long grace"),
             Self::NodeChurn => format!("{count} nodes added to {gpus} and removed"),
-            Self::RackLoss => format!("{count} running pods on {gpus}, a rack is lost and returns"),
+            Self::RackLoss => {
+                format!("{count} running pods on {gpus}, a rack is lost, shut down and returns")
+            }
             Self::RestartClaims => format!("restart with {count} claims on {gpus}"),
             Self::Mig => format!("{count} MIG pods on {gpus}, all opted in"),
             Self::Defragmentation => {
@@ -157,7 +161,10 @@ impl Case {
             Self::Full => &["kube-scheduler has no gangs: preemption and restart only"],
             Self::Backlog => &["50 gangs wait, too, with Octavo alone"],
             Self::LongGrace => &["the victim that never ends: with Octavo alone"],
-            Self::RackLoss => &["kube-scheduler deletes no pods of lost nodes"],
+            Self::RackLoss => &[
+                "kube-scheduler deletes no pods of lost nodes",
+                "Octavo's controller deletes them, as in the chart",
+            ],
             _ => &[],
         }
     }

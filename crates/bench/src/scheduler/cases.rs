@@ -59,7 +59,8 @@ pub(super) fn cluster(case: Case, scale: f64) -> ClusterSpec {
         Case::RestartClaims => 2,
         _ => 1,
     };
-    ClusterSpec { nodes: scaled(nodes, scale).max(least), gpus, gangs, moves }
+    let controller = case == Case::RackLoss;
+    ClusterSpec { nodes: scaled(nodes, scale).max(least), gpus, gangs, moves, controller }
 }
 
 /// The number in the title of a case: pods, gangs, nodes or claims.

@@ -63,6 +63,10 @@ pub(super) fn node(number: usize, gpus: Gpus, contender: Contender) -> Value {
         let (_, level) = label.rsplit_once('/').unwrap_or(("", label));
         labels[label] = format!("{level}-{}", number / size).into();
     }
+    if gpus != Gpus::None {
+        // Octavo's controller counts such nodes for its budgets.
+        labels[names::LABEL_GPU_PRESENT] = "true".into();
+    }
     if contender.is_octavo() {
         labels[names::LABEL_OWNER] = "octavo".into();
     }

@@ -33,6 +33,9 @@ pub(super) struct ClusterSpec {
     pub(super) gangs: bool,
     /// How many pods may move for one gang.
     pub(super) moves: u32,
+    /// Whether Octavo's controller runs, too. As in the chart it then deletes members of gangs on lost
+    /// nodes.
+    pub(super) controller: bool,
 }
 
 /// Events of bound pods.
@@ -71,6 +74,7 @@ impl Testbed {
         let lab_dir = LabDir::new()?;
         let options = UpOptions {
             scheduler: Some(contender.is_octavo()),
+            controller: Some(world.controller),
             scheduler_config: Some(scheduler_config(world, events)),
             more_args: more_args(),
             ..lab_dir.control_plane_only(octavo)
@@ -94,7 +98,9 @@ impl Testbed {
         world: ClusterSpec,
         slices: Vec<MigSlice>,
     ) -> anyhow::Result<(Api, Observer)> {
-        for component in [Component::KubeScheduler, Component::OctavoScheduler] {
+        for component in
+            [Component::KubeScheduler, Component::OctavoScheduler, Component::OctavoController]
+        {
             lab.kill(component).await;
         }
         let api = Api::connect(lab).await?;
@@ -136,8 +142,12 @@ impl Testbed {
         Ok((api, observer))
     }
 
-    /// Starts the contender's scheduler and waits until it has bound a pod, and all is quiet.
+    /// Starts the contender's scheduler, and the controller if there is one. Waits until the scheduler
+    /// has bound a pod, and all is quiet.
     pub(super) async fn start(&self) -> anyhow::Result<()> {
+        if self.world.controller {
+            self.lab.start(Component::OctavoController).await?;
+        }
         if let Some(component) = self.contender.component() {
             self.lab.start(component).await?;
             self.api
@@ -191,9 +201,11 @@ impl Testbed {
         self.observer.until("deleted pods are gone", POD_TIMEOUT, are_gone).await
     }
 
-    /// Ends the lab. Fails if the contender's scheduler had ended before its turn had.
+    /// Ends the lab. Fails if the contender's scheduler or the controller had ended before the turn had.
     pub(super) async fn down(self) -> anyhow::Result<()> {
-        let alive = self.contender.component().map_or(Ok(()), |it| self.lab.check_alive(it));
+        let controller = self.world.controller.then_some(Component::OctavoController);
+        let mut programs = self.contender.component().into_iter().chain(controller);
+        let alive = programs.try_for_each(|program| self.lab.check_alive(program));
         drop(self.observer);
         self.lab.down().await?;
         alive

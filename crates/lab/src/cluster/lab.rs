@@ -16,6 +16,7 @@ use crate::cluster::lock::Lock;
 use crate::cluster::ports::Ports;
 use crate::cluster::process::Process;
 use crate::cluster::ready::{self, Wanted};
+use crate::cluster::repair::ControllerRepair;
 use crate::cluster::settings::{Node, Settings};
 use crate::cluster::stop;
 use crate::cluster::{
@@ -241,12 +242,14 @@ impl Lab {
         let translation = options.translation.as_ref();
         let webhook_port = lab.settings.ports.octavo_webhook;
         manifests::apply(&client, translation.map(|_| webhook_port)).await?;
+        let (more, settings) = (options.scheduler_config.as_ref(), &lab.settings);
+        let repair = ControllerRepair::of(more).filter(|_| has_scheduler && has_controller);
+        let repair = repair.as_ref();
         if has_scheduler {
-            let more = options.scheduler_config.as_ref();
-            octavo_scheduler::write_files(&client, layout, &lab.settings, more).await?;
+            octavo_scheduler::write_files(&client, layout, settings, more, repair).await?;
         }
         if has_controller {
-            octavo_controller::write_files(&client, layout, &lab.settings, translation).await?;
+            octavo_controller::write_files(&client, layout, settings, translation, repair).await?;
         }
         if add_ons.mpi_operator {
             add_ons::apply_mpi_jobs(&client, &lab.settings).await?;

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::cluster::layout::Layout;
 use crate::cluster::manifests;
 use crate::cluster::program::{has_program, write_kubeconfig};
+use crate::cluster::repair::ControllerRepair;
 use crate::cluster::settings::Settings;
 use crate::real_node::images::OCTAVO_IMAGE;
 
@@ -51,15 +52,20 @@ pub(crate) fn check_imex(
     Ok(())
 }
 
-/// Writes the controller's files: its kubeconfig and its config file.
+/// Writes the controller's files: its kubeconfig and its config file. `repair` is how it deletes members of gangs on lost nodes, if it
+/// does.
 pub(crate) async fn write_files(
     client: &kube::Client,
     layout: &Layout,
     settings: &Settings,
     translation: Option<&Value>,
+    repair: Option<&ControllerRepair>,
 ) -> anyhow::Result<()> {
     write_kubeconfig(client, layout, settings, manifests::CONTROLLER).await?;
     let mut config = config(settings.imex);
+    if let Some(repair) = repair {
+        config["health"]["repair"] = repair.section();
+    }
     if let Some(keys) = translation {
         config["translation"] = webhook(settings.ports.octavo_webhook, keys);
     }

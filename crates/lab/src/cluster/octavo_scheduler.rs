@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::cluster::layout::Layout;
 use crate::cluster::manifests;
 use crate::cluster::program::{has_program, write_kubeconfig};
+use crate::cluster::repair::ControllerRepair;
 use crate::cluster::settings::Settings;
 
 /// Whether this `octavo` binary has a scheduler.
@@ -28,26 +29,32 @@ pub(crate) fn should_run(requested: Option<bool>, octavo: &Path) -> anyhow::Resu
     }
 }
 
-/// Writes the scheduler's files: its kubeconfig and its config file.
+/// Writes the scheduler's files: its kubeconfig and its config file. `repair` is how the controller
+/// deletes members of gangs on lost nodes, if it does.
 pub(crate) async fn write_files(
     client: &kube::Client,
     layout: &Layout,
     settings: &Settings,
     more: Option<&Value>,
+    repair: Option<&ControllerRepair>,
 ) -> anyhow::Result<()> {
     write_kubeconfig(client, layout, settings, manifests::SCHEDULER).await?;
-    let text = serde_saphyr::to_string(&config(more)).context("write a config file as YAML")?;
+    let config = config(more, repair);
+    let text = serde_saphyr::to_string(&config).context("write a config file as YAML")?;
     let path = layout.octavo_scheduler_config();
     std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))
 }
 
 /// The config file: the chart's, without settings that only a cluster has.
-fn config(more: Option<&Value>) -> Value {
+fn config(more: Option<&Value>, repair: Option<&ControllerRepair>) -> Value {
     let mut config = json!({
         "schedulerName": "octavo",
         // It is the only scheduler, and the lease of a killed one would delay its successor.
         "leaderElection": { "enabled": false },
     });
+    if repair.is_some() {
+        config["repairBy"] = "Controller".into();
+    }
     if let (Some(config), Some(more)) = (config.as_object_mut(), more.and_then(Value::as_object)) {
         config.extend(more.clone());
     }
@@ -70,9 +77,19 @@ mod tests {
 
     #[test]
     fn given_config_overrides_the_default() {
-        let config = config(Some(&json!({"schedulerName": "other", "a": 1})));
+        let config = config(Some(&json!({"schedulerName": "other", "a": 1})), None);
         assert_eq!(config["schedulerName"], "other");
         assert_eq!(config["a"], 1);
         assert_eq!(config["leaderElection"]["enabled"], false);
+        assert_eq!(config["repairBy"], Value::Null);
+    }
+
+    #[test]
+    fn the_scheduler_leaves_lost_nodes_to_a_controller_that_repairs() {
+        let repair = ControllerRepair::of(None);
+        assert_eq!(config(None, repair.as_ref())["repairBy"], "Controller");
+        let own = json!({"repairBy": "Scheduler"});
+        let repair = ControllerRepair::of(Some(&own));
+        assert_eq!(config(Some(&own), repair.as_ref())["repairBy"], "Scheduler");
     }
 }

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use crate::health::{lab, parsed, pod_with_gpu, sick_node};
 use crate::testbed::eventually;
 
-fn hours(hours: i64) -> String {
+/// A time so many hours from now, in whole seconds.
+pub(crate) fn hours(hours: i64) -> String {
     let at = Timestamp::now() + SignedDuration::from_hours(hours);
     Timestamp::from_second(at.as_second()).unwrap().to_string()
 }
@@ -24,7 +25,8 @@ fn with_window(mut spec: Value) -> Value {
     spec
 }
 
-async fn create(client: &Client, name: &str, spec: Value) -> Result<(), String> {
+/// Creates a `Maintenance`. Its window is open now unless the spec says otherwise.
+pub(crate) async fn create(client: &Client, name: &str, spec: Value) -> Result<(), String> {
     let object = json!({
         "apiVersion": "octavo.dev/v1alpha1", "kind": "Maintenance",
         "metadata": {"name": name}, "spec": with_window(spec),

@@ -49,7 +49,7 @@ fn rack(node: &str) -> usize {
 }
 
 /// A lab with racks, whose GPUs are reset automatically, and whose pods leave GPUs that are out of service.
-async fn lab() -> Testbed {
+pub(crate) async fn lab() -> Testbed {
     let testbed = Testbed::up_with(|state| UpOptions {
         nodes: Some(format!("dgx-h100={NODES}").parse().unwrap()),
         owners: Some(Owners::All(Owner::Octavo)),

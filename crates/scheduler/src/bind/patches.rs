@@ -25,11 +25,12 @@
 //! - **Binding** (`pkg/registry/core/pod/storage/storage.go`, `BindingREST`): the UID in the
 //!   binding's metadata is a precondition (409 for another pod of the name). A pod that is bound,
 //!   gated or being deleted is a 409 too. The server sets `PodScheduled` and clears
-//!   `nominatedNodeName` itself.
+//!   `nominatedNodeName` itself. In the same write the pod gets the annotations of the binding.
 //! - **Eviction** (`pkg/registry/core/pod/storage/eviction.go`): the server writes the
 //!   `DisruptionTarget` condition itself. It answers 429 with the cause `DisruptionBudget` where a
 //!   budget forbids the eviction.
 
+use octavo_api::names::GANG_PLACED;
 use octavo_kube_io::claims::{request_to_api, result_to_api};
 use octavo_kube_io::objects::ObjectName;
 use octavo_kube_io::slices::node_selector_to_api;
@@ -180,13 +181,16 @@ pub(super) fn clear_extended_status(pod: &PodRef) -> ApiRequest {
 }
 
 /// Binds this pod, and no later pod of its name.
-pub(super) fn bind(pod: &PodRef, node: &str) -> ApiRequest {
-    let body = json!({
+pub(super) fn bind(pod: &PodRef, node: &str, gang_placed: Option<&str>) -> ApiRequest {
+    let mut body = json!({
         "apiVersion": "v1",
         "kind": "Binding",
         "metadata": {"name": *pod.name.name, "namespace": *pod.name.namespace, "uid": *pod.uid},
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     });
+    if let Some(value) = gang_placed {
+        body["metadata"]["annotations"] = json!({GANG_PLACED: value});
+    }
     ApiRequest::post(format!("{}/binding", pod_path(&pod.name)), "pods/binding", body)
 }
 

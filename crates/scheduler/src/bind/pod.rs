@@ -131,7 +131,7 @@ async fn run_steps(
     progress: &mut Progress,
 ) -> Result<(), Failure> {
     let SequencedBind { bind, mut guards, pending } = sequenced;
-    let Bind { pod, node, claims, extended, is_retry } = &bind;
+    let Bind { pod, node, claims, extended, gang_placed, is_retry } = &bind;
     if *is_retry && is_bound_already(call, pod, node, progress).await? {
         return Ok(());
     }
@@ -168,7 +168,7 @@ async fn run_steps(
         let version = taken?;
         progress.versions.extend(version.map(|version| (write.claim.uid(), version)));
     }
-    create_binding(call, pod, node, progress).await
+    create_binding(call, pod, node, gang_placed.as_deref(), progress).await
 }
 
 /// Creates the binding. After a lost response it reads the pod back.
@@ -176,11 +176,12 @@ async fn create_binding(
     call: Call<'_>,
     pod: &PodRef,
     node: &NodeName,
+    gang_placed: Option<&str>,
     progress: &mut Progress,
 ) -> Result<(), Failure> {
     // When the last binding that was sent can no longer take effect.
     let mut settles_at: Option<Instant> = None;
-    let write = patches::bind(pod, node);
+    let write = patches::bind(pod, node, gang_placed);
     let mut backoff = Call::backoff();
     let mut last = ApiError::NotLeader;
     for _ in 0..MAX_ATTEMPTS {

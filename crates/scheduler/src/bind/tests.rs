@@ -145,7 +145,14 @@ fn reserve_only(claim: &Arc<Claim>) -> ClaimWrite {
 }
 
 fn bind(pod: &PodRef, claims: Vec<ClaimWrite>) -> Bind {
-    Bind { pod: pod.clone(), node: NODE.into(), claims, extended: None, is_retry: false }
+    Bind {
+        pod: pod.clone(),
+        node: NODE.into(),
+        claims,
+        extended: None,
+        gang_placed: None,
+        is_retry: false,
+    }
 }
 
 fn extended(devices: &[&str]) -> ExtendedWrite {

@@ -16,6 +16,7 @@ pub(super) mod members;
 pub(super) mod node;
 pub(super) mod node_mask;
 pub(super) mod nodes;
+mod placed_gang;
 mod places;
 pub(super) mod pod;
 mod pods;

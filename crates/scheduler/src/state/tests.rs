@@ -7,6 +7,7 @@ mod claim_preemption;
 mod claims;
 mod competing_demand;
 mod compute_domains;
+mod earlier_runs;
 mod faults_backlog;
 mod faults_clock;
 mod faults_input;

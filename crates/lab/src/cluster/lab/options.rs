@@ -35,7 +35,8 @@ pub struct UpOptions {
     /// Keys of the scheduler's config file; they override the lab's.
     pub scheduler_config: Option<serde_json::Value>,
     /// Whether to run Octavo's controller, with agents that are drivers of `ComputeDomains`. `None`: if the binary has one
-    /// and a node has a fabric of several nodes.
+    /// and a node has a fabric of several nodes. Beside the scheduler it deletes members of gangs on lost nodes, as in the
+    /// chart, unless `scheduler_config` has `repairBy: Scheduler`.
     pub controller: Option<bool>,
     /// Keys of the section `translation` in the controller's config file; they override the lab's. `None`: no webhook for pods of
     /// HAMi and KAI Scheduler.

@@ -383,6 +383,9 @@ impl Inner {
             return Err((409, "it is already assigned to a node".to_owned()));
         }
         pod["spec"]["nodeName"] = binding["target"]["name"].clone();
+        for (key, value) in binding["metadata"]["annotations"].as_object().into_iter().flatten() {
+            pod["metadata"]["annotations"][key] = value.clone();
+        }
         self.store(path, pod);
         Ok(json!({"kind": "Status", "status": "Success"}))
     }

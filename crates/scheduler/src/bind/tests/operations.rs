@@ -80,6 +80,22 @@ async fn eviction_is_retried_after_a_lost_response() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_binding_writes_what_it_says_about_the_gang() {
+    for fault in [None, Some(InjectedFault::LostAfter), Some(InjectedFault::LostBefore)] {
+        let api = FakeApi::default();
+        let pod = put_pod(&api, "p");
+        if let Some(fault) = fault {
+            api.inject(0, fault);
+        }
+        let mut harness = Harness::new(&api);
+        let op = Bind { gang_placed: Some("{}".into()), ..bind(&pod, Vec::new()) };
+        assert_eq!(harness.carry_out(OpKind::Bind(op)).await, Ok(()));
+        let object = api.object(&pod_path("p")).unwrap();
+        assert_eq!(object["metadata"]["annotations"]["octavo.dev/gang-placed"], "{}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn nomination_is_written_and_cleared() {
     let api = FakeApi::default();
     let pod = put_pod(&api, "p");

@@ -170,6 +170,8 @@ impl Cache {
         let is_below = spec.is_some() && full.is_none() && !self.running_members(group).is_empty();
         if let Some(spec) = full {
             self.note_full_run(group, spec);
+        } else if let Some(spec) = spec.filter(|_| is_below) {
+            self.recall_full_run(group, &spec);
         }
         if is_below {
             self.below_minimum.entry(group.clone()).or_insert(self.now);
@@ -187,9 +189,21 @@ impl Cache {
 
 /// Whether a pod runs, or its bind is in flight, and it has not been asked to leave.
 pub(super) fn is_running(record: &PodRecord) -> bool {
-    let has_node = record
-        .place
-        .as_ref()
-        .is_some_and(|place| matches!(place.state, PlaceState::Bound | PlaceState::Assumed(_)));
-    has_node && record.pod.meta.deleted.is_none() && !record.pod.has_ended()
+    stays_at(record, |state| matches!(state, PlaceState::Bound | PlaceState::Assumed(_)))
+}
+
+/// The same of a pod whose bind is observed.
+pub(super) fn is_bound(record: &PodRecord) -> bool {
+    stays_at(record, |state| state == PlaceState::Bound)
+}
+
+/// The same of a pod whose bind is observed, in flight, or about to be submitted.
+pub(super) fn is_placed(record: &PodRecord) -> bool {
+    stays_at(record, |state| state != PlaceState::Nominated)
+}
+
+fn stays_at(record: &PodRecord, is_it: impl Fn(PlaceState) -> bool) -> bool {
+    record.place.as_ref().is_some_and(|place| is_it(place.state))
+        && record.pod.meta.deleted.is_none()
+        && !record.pod.has_ended()
 }

@@ -7,6 +7,7 @@ use octavo_engine::placement::GpuParts;
 use octavo_kube_io::objects::{NodeName, ObjectName, Pod, PodUid};
 
 use super::Cache;
+use super::placed_gang::has_other_annotations;
 use super::pod::{Place, PlaceState, PodRecord};
 use crate::predicates::PodRequests;
 
@@ -83,7 +84,7 @@ impl Cache {
         record.observe_nominated_node();
         // For example claims that were generated from templates since.
         let has_other_labels = old.meta.labels != pod.meta.labels;
-        let has_other_metadata = has_other_labels || old.meta.annotations != pod.meta.annotations;
+        let has_other_metadata = has_other_labels || has_other_annotations(&old.meta, &pod.meta);
         let has_neighbour_changed =
             has_other_labels || old.meta.deleted.is_some() != pod.meta.deleted.is_some();
         record.has_neighbour_changed |= has_neighbour_changed;

@@ -1,12 +1,15 @@
 //! Gangs that ran in full. One that lacks members since is repaired: it may take spare nodes for as
 //! many as it lacks. A gang that grows is no repair.
+//!
+//! A scheduler that starts finds them by what their bindings say ([`super::placed_gang`]), as long as
+//! one of their members runs.
 
 use std::sync::Arc;
 
 use octavo_engine::objective::policy::PlacementPolicy;
 
 use super::Cache;
-use super::members::is_running;
+use super::members::{is_bound, is_running};
 use crate::groups::{GroupName, GroupSpec};
 
 /// Milliseconds after a fault for which a gang without members may come back as a repair. Owners that
@@ -23,9 +26,25 @@ pub(super) struct FullRun {
 }
 
 impl Cache {
-    /// Records that a gang runs with its minimum.
+    /// Records that a gang runs with its minimum, once the API shows all these members as bound.
     pub(super) fn note_full_run(&mut self, group: &GroupName, spec: Arc<GroupSpec>) {
-        self.full_runs.insert(group.clone(), FullRun { spec, forget_at: None });
+        let is_same = |run: &FullRun| run.forget_at.is_none() && Arc::ptr_eq(&run.spec, &spec);
+        if !self.full_runs.get(group).is_some_and(is_same)
+            && self.missing_if(group, &spec, is_bound).is_empty()
+        {
+            self.full_runs.insert(group.clone(), FullRun { spec, forget_at: None });
+        }
+    }
+
+    /// Records that a gang with fewer members than its minimum ran in full before this scheduler
+    /// started, if it did.
+    pub(super) fn recall_full_run(&mut self, group: &GroupName, spec: &GroupSpec) {
+        if self.full_runs.contains_key(group) {
+            return;
+        }
+        if let Some(spec) = self.earlier_full_run(group, spec).map(Arc::new) {
+            self.full_runs.insert(group.clone(), FullRun { spec, forget_at: None });
+        }
     }
 
     /// The last member of a gang has left. After a fault it may come back as a repair.

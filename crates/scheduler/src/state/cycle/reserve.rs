@@ -1,6 +1,7 @@
 //! Reserve, unreserve and bind: from a decided place to assumed devices and a write operation.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use octavo_engine::GpuPart;
 use octavo_engine::gpu::WHOLE;
@@ -202,8 +203,12 @@ impl Scheduler {
         Ok(AssumedPlacement { uid: uid.clone(), node: node.clone(), devices: grant })
     }
 
-    /// Submits the bind of an assumed placement.
-    pub(in crate::state) fn submit_bind(&mut self, assumed: AssumedPlacement) {
+    /// Submits the bind of an assumed placement. `gang_placed` is what it says about the pod's gang.
+    pub(in crate::state) fn submit_bind(
+        &mut self,
+        assumed: AssumedPlacement,
+        gang_placed: Option<Arc<str>>,
+    ) {
         let AssumedPlacement { uid, node, devices: grant } = assumed;
         let Some(record) = self.cache.pod(&uid) else { return };
         let has_devices = grant.is_some();
@@ -213,7 +218,8 @@ impl Scheduler {
         let (claims, extended) =
             grant.map_or((Vec::new(), None), |grant| (grant.claims, grant.extended));
         let pod = record.reference();
-        let bind = Bind { pod, node: node.clone(), claims, extended, is_retry: false };
+        let node_name = node.clone();
+        let bind = Bind { pod, node: node_name, claims, extended, gang_placed, is_retry: false };
         let task = OpKind::Bind(bind);
         let op = self.operations.submit(&uid, OpPurpose::Bind, task);
         self.cache.set_assumed(&uid, op);

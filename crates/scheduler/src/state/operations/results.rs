@@ -57,8 +57,12 @@ impl Scheduler {
     /// Binds pods whose volumes are bound. The others wait for them.
     fn submit_binds(&mut self, key: &QueueKey, assumed: Vec<AssumedPlacement>) -> bool {
         let Some(assumed) = self.await_volumes(key, assumed) else { return false };
+        let gang_placed = match key {
+            QueueKey::Group(group) => self.cache.placed_gang(group),
+            QueueKey::Pod(_) => None,
+        };
         for placement in assumed {
-            self.submit_bind(placement);
+            self.submit_bind(placement, gang_placed.clone());
         }
         self.reporter.metrics().decided(key, "placed", "");
         self.reporter.forget_pending(key);

@@ -13,6 +13,9 @@ use crate::bind::{Bind, ClaimVersions, Evict, Failure, FailureKind, OpKind, OpRe
 use crate::state::{Scheduler, SchedulerConfig};
 use crate::status::StatusUpdate;
 
+/// What a binding writes about a pod's gang.
+pub(super) const GANG_PLACED: &str = "/metadata/annotations/octavo.dev~1gang-placed";
+
 pub(super) struct Testbed {
     pub(super) scheduler: Scheduler,
     /// Pods as the API has them, by name.
@@ -291,7 +294,10 @@ impl Testbed {
         }
         let name = bind.pod.name.name.to_string();
         let value = self.pods[&name].clone();
-        let value = with(value, "/spec/nodeName", json!(&*bind.node));
+        let mut value = with(value, "/spec/nodeName", json!(&*bind.node));
+        if let Some(gang) = &bind.gang_placed {
+            value = with(value, GANG_PLACED, json!(&**gang));
+        }
         self.pod(&with(value, "/status/phase", json!("Running")));
         versions
     }

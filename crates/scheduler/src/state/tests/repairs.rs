@@ -4,7 +4,7 @@ use super::claims::{claim, claiming, class, slice};
 use super::fixtures::{Testbed, node, pod_group, with};
 
 /// Nodes of a rack with a GPU each, of which a default policy keeps some spare.
-fn testbed(nodes: &[&str], spares: &Value) -> Testbed {
+pub(super) fn testbed(nodes: &[&str], spares: &Value) -> Testbed {
     let mut testbed = Testbed::new();
     testbed.class(&class());
     for name in nodes {
@@ -23,11 +23,11 @@ fn testbed(nodes: &[&str], spares: &Value) -> Testbed {
     testbed
 }
 
-fn spare_nodes(number: u32) -> Value {
+pub(super) fn spare_nodes(number: u32) -> Value {
     json!({"level": "rack", "nodes": number})
 }
 
-fn member(testbed: &mut Testbed, index: u32, suffix: &str, priority: i32) {
+pub(super) fn member(testbed: &mut Testbed, index: u32, suffix: &str, priority: i32) {
     let name = format!("m{index}{suffix}");
     testbed.claim(&claim(&format!("{name}-gpu"), &name));
     let labels = json!({
@@ -39,7 +39,7 @@ fn member(testbed: &mut Testbed, index: u32, suffix: &str, priority: i32) {
 }
 
 /// A gang that runs in full.
-fn running(testbed: &mut Testbed, min: u32, members: u32, priority: i32) {
+pub(super) fn running(testbed: &mut Testbed, min: u32, members: u32, priority: i32) {
     testbed.object(&pod_group("g", min, json!({})));
     for index in 0..members {
         member(testbed, index, "", priority);
@@ -48,7 +48,7 @@ fn running(testbed: &mut Testbed, min: u32, members: u32, priority: i32) {
     assert_eq!(testbed.settle(), []);
 }
 
-fn delete(testbed: &mut Testbed, name: &str) {
+pub(super) fn delete(testbed: &mut Testbed, name: &str) {
     testbed.drop_pod(name);
     testbed.drop_claim(&format!("{name}-gpu"));
 }
@@ -63,7 +63,7 @@ fn fails(testbed: &mut Testbed, name: &str) {
 }
 
 /// Names of the pods that are bound within two seconds.
-fn placed(testbed: &mut Testbed) -> Vec<String> {
+pub(super) fn placed(testbed: &mut Testbed) -> Vec<String> {
     testbed.time(2_000);
     testbed.settle().into_iter().map(|(name, _)| name).collect()
 }
