@@ -39,7 +39,7 @@ const UNLOAD_ATTEMPTS: u32 = 5;
 const UNLOAD_PAUSE: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 1_000 });
 
 /// Relations of units by which systemd stops one with another.
-const STOPPED_WITH: &str = "--property=RequiredBy,RequisiteOf,BoundBy,ConsistsOf";
+const STOPPED_WITH: &str = "--property=RequiredBy,RequisiteOf,BoundBy,ConsistsOf,PropagatesStopTo";
 
 /// Reloads the driver of a node.
 #[derive(Clone, Debug, Default)]
