@@ -10,6 +10,7 @@
 //! A fence ends with a test, not with time: what the driver says of the GPU (`Seen::is_good`), then `octavo probe verify`.
 
 mod advice;
+mod nics;
 mod node;
 mod orders;
 mod place;
@@ -24,6 +25,7 @@ use octavo_health::decide::{Fence, Wait};
 use octavo_health::reason::Reason;
 use octavo_health::state::Effect;
 
+pub(crate) use nics::CardLook;
 pub(crate) use node::{NodeHealth, TestResult, TestRun};
 #[cfg(test)]
 pub(crate) use orders::Permit;
