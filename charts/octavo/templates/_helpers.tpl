@@ -61,7 +61,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 driverRoot: {{ .Values.agent.driverRoot | quote }}
 driverRootSeen: {{ clean (printf "/driver-root/%s" (base .Values.agent.driverRoot)) | quote }}
 procRoot: /proc
-sysRoot: /sys
+sysRoot: /host/sys
 kubeletRoot: {{ .Values.agent.kubeletRoot | quote }}
 cdiRoot: {{ .Values.agent.cdiRoot | quote }}
 dynamicMig: {{ .Values.agent.dynamicMig | toJson }}

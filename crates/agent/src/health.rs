@@ -11,6 +11,7 @@
 
 mod advice;
 mod log_note;
+mod nics;
 mod node;
 mod orders;
 mod place;
@@ -26,6 +27,7 @@ use octavo_health::reason::Reason;
 use octavo_health::state::Effect;
 
 pub(crate) use log_note::LogNote;
+pub(crate) use nics::CardLook;
 pub(crate) use node::{NodeHealth, TestResult, TestRun};
 #[cfg(test)]
 pub(crate) use orders::Permit;

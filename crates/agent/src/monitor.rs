@@ -8,6 +8,7 @@
 mod event_thread;
 mod health;
 mod log;
+mod nics;
 mod no_events;
 mod opening;
 mod release;
@@ -79,6 +80,8 @@ pub(crate) struct HealthInputs {
     pub(crate) rebooter: Rebooter,
     /// The kernel's log; `None`: XIDs come from the driver's events alone.
     pub(crate) kernel_log: Option<PathBuf>,
+    /// The sys file system, with the network cards; `None`: they are not read.
+    pub(crate) sys_root: Option<PathBuf>,
 }
 
 /// State of a node's GPUs.
@@ -131,6 +134,7 @@ pub(crate) fn start(
         health: NodeHealth::observer(health.record, &health.boot_id),
         telemetry: Telemetry::default(),
         kernel_log: health.kernel_log.map(LogReader::new),
+        sys_root: health.sys_root,
         driver_root: health.driver_root,
         test_program: health.test_program,
         reloader: health.reloader,
@@ -157,6 +161,7 @@ struct Monitor {
     health: NodeHealth,
     telemetry: Telemetry,
     kernel_log: Option<LogReader>,
+    sys_root: Option<PathBuf>,
     driver_root: PathBuf,
     test_program: PathBuf,
     reloader: Reloader,

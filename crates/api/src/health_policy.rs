@@ -14,7 +14,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 use kube::{CustomResource, KubeSchema};
-use octavo_health::policy::{Mode, Test};
+use octavo_health::policy::{Mode, NetworkCards, Test};
 use octavo_health::remedy::{Ladder, Remedy};
 use octavo_health::risk::Model;
 use octavo_health::xid::XidClass;
@@ -84,6 +84,11 @@ pub struct HealthPolicySpec {
     #[serde(default)]
     #[schemars(schema_with = "test")]
     pub test: Test,
+    /// Whether faults of network cards are signs of the devices that they serve. `Count`: a device takes no new pods while a port of its
+    /// card is down or has many errors, and returns after a test. `Ignore`: network cards are not looked at.
+    #[serde(default)]
+    #[schemars(schema_with = "network_cards")]
+    pub network_cards: NetworkCards,
     /// Classes of XIDs that go before those of NVIDIA's catalogue, by the number of the XID.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "xid_classes")]
@@ -313,6 +318,7 @@ impl Default for HealthPolicySpec {
             template: None,
             reboot_by: RebootBy::default(),
             test: Test::default(),
+            network_cards: NetworkCards::default(),
             xid_classes: BTreeMap::new(),
             budget: BudgetSpec::default(),
             breaker: BreakerSpec::default(),
@@ -391,6 +397,9 @@ pub const LADDER: [&str; 5] = ["resetFunction", "resetBus", "reloadDriver", "reb
 /// Names of the tests of a device.
 pub const TESTS: [&str; 2] = ["Probe", "Driver"];
 
+/// Names of what faults of network cards are.
+pub const NETWORK_CARDS: [&str; 2] = ["Count", "Ignore"];
+
 /// Names of the classes of XIDs.
 pub const XID_CLASSES: [&str; 10] = [
     "notice",
@@ -419,6 +428,10 @@ fn reboot_by(_: &mut SchemaGenerator) -> Schema {
 
 fn test(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "enum": TESTS})
+}
+
+fn network_cards(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "enum": NETWORK_CARDS})
 }
 
 fn remedies(_: &mut SchemaGenerator) -> Schema {

@@ -79,6 +79,8 @@ pub fn describe(inventory: &Inventory, name: &str) -> Result<machine::Machine, D
         model: model(gpus, first),
         fabric: fabric(first),
         gpus: gpus.iter().map(place).collect::<Result<_, _>>()?,
+        // The driver does not know them.
+        nics: Vec::new(),
         simulation: machine::Simulation::default(),
     };
     machine.check()?;

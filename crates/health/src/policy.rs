@@ -33,6 +33,16 @@ pub enum Test {
     Driver,
 }
 
+/// Whether faults of network cards are signs of the devices that they serve.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NetworkCards {
+    /// They are. A device whose card is at fault passes no test until the card is well.
+    #[default]
+    Count,
+    /// Network cards are not looked at.
+    Ignore,
+}
+
 /// A policy whose values were checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
@@ -50,6 +60,8 @@ pub struct Policy {
     pub by_template: BTreeSet<Remedy>,
     /// What the test of a device is.
     pub test: Test,
+    /// Whether faults of network cards are signs of the devices that they serve.
+    pub network_cards: NetworkCards,
     /// Classes of XIDs that go before those of the catalogue.
     pub xid_classes: BTreeMap<u32, XidClass>,
     /// How much may be disturbed at once.

@@ -58,6 +58,11 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// Whether it says nothing of the device itself: another device needs it idle, or a network card that serves it is at fault.
+    pub fn is_of_others(self) -> bool {
+        matches!(self, Self::PeerRemedy | Self::Nic)
+    }
+
     /// The reason of a condition, and the label of a metric.
     pub fn name(self) -> &'static str {
         match self {
@@ -111,7 +116,7 @@ impl fmt::Display for Reason {
             Self::FabricUnhealthy => f.write_str("the NVLink fabric does not serve the GPU"),
             Self::PcieDegraded => f.write_str("the PCIe link is slower than the GPU allows"),
             Self::PcieErrors => f.write_str("the PCIe link had fatal errors"),
-            Self::Nic => f.write_str("the GPU's network card has errors, or its port is down"),
+            Self::Nic => f.write_str("a network card of the GPU has errors, or its port is down"),
             Self::Lost => f.write_str("the driver cannot reach the GPU"),
             Self::NodeNotReady => f.write_str("the node is not ready"),
             Self::HighRisk => f.write_str("the GPU's history makes a failure likely"),

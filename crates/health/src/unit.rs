@@ -33,12 +33,12 @@ pub enum Unit {
 }
 
 /// Where a device is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Its NVLink island. A GPU without NVLink has an island of its own.
     pub island: u32,
-    /// Its network card, if one serves it.
-    pub nic: Option<u32>,
+    /// The network cards that serve it: those behind the nearest PCIe switch that has any.
+    pub nics: Vec<u32>,
     /// Its node.
     pub node: u32,
     /// Its rack.
@@ -63,8 +63,8 @@ impl Place {
     /// The parts that contain a device at this place, without the device.
     fn around(&self) -> impl Iterator<Item = Unit> {
         let always = [Unit::Island(self.island), Unit::Node(self.node), Unit::Rack(self.rack)];
-        let sometimes = [self.nic.map(Unit::Nic), self.nvlink_domain.map(Unit::NvlinkDomain)];
-        always.into_iter().chain(sometimes.into_iter().flatten())
+        let nics = self.nics.iter().copied().map(Unit::Nic);
+        always.into_iter().chain(nics).chain(self.nvlink_domain.map(Unit::NvlinkDomain))
     }
 }
 
@@ -108,5 +108,27 @@ impl Topology {
     /// Number of nodes.
     pub fn nodes(&self) -> usize {
         self.nodes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_card_reaches_all_devices_that_it_serves() {
+        let place = |nics: &[u32]| Place {
+            island: 0,
+            nics: nics.to_vec(),
+            node: 0,
+            rack: 0,
+            nvlink_domain: None,
+            resets_alone: true,
+        };
+        let places = [place(&[7]), place(&[7, 8]), place(&[])];
+        let topology = Topology::new((0..).map(DeviceId).zip(places).collect(), []);
+        assert_eq!(topology.devices(Unit::Nic(7)), [DeviceId(0), DeviceId(1)]);
+        assert_eq!(topology.devices(Unit::Nic(8)), [DeviceId(1)]);
+        assert_eq!(topology.devices(Unit::Nic(9)), []);
     }
 }

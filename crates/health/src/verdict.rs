@@ -10,14 +10,14 @@ use crate::xid::{self, XidClass};
 /// Slowdowns by the hardware in 10 minutes from which on a device is watched.
 const MANY_SLOWDOWNS: u64 = 6;
 
-/// Symbol errors of a network port in an hour beyond which it is suspect, as in NVSentinel.
-const MANY_SYMBOL_ERRORS: u64 = 120;
+/// Symbol errors of a network port in an hour beyond which a device is suspect, as in NVSentinel.
+pub const MANY_SYMBOL_ERRORS: u64 = 120;
 
-/// Recoveries of a network port in a minute beyond which it is watched.
+/// Recoveries of a network port in a minute beyond which a device is watched.
 const MANY_RECOVERIES: u64 = 5;
 
-/// Times that a network port goes down in 12 hours from which on it is suspect.
-const MANY_FLAPS: u64 = 3;
+/// Times that a network port goes down in 12 hours from which on a device is suspect.
+pub const MANY_FLAPS: u64 = 3;
 
 /// How far a fence reaches beyond the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,9 +139,7 @@ fn of_action(action: RecoveryAction) -> Verdict {
 }
 
 fn of_port(port: NicPort) -> Verdict {
-    let is_suspect =
-        port.is_down || port.symbol_errors > MANY_SYMBOL_ERRORS || port.flaps >= MANY_FLAPS;
-    if is_suspect {
+    if port.is_down || port.symbol_errors > MANY_SYMBOL_ERRORS || port.flaps >= MANY_FLAPS {
         suspect(Reason::Nic, Remedy::Test)
     } else if port.recoveries > MANY_RECOVERIES {
         watch(Reason::Nic)

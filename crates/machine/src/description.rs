@@ -24,6 +24,9 @@ pub struct Machine {
     pub fabric: Option<Fabric>,
     /// The GPUs, in NVML index order.
     pub gpus: Vec<Gpu>,
+    /// Network cards with RDMA, each with one port. One that shares a root complex with a GPU is behind a `PCIe` switch with it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nics: Vec<Nic>,
     /// Behaviour of simulated GPUs; does not describe real ones.
     #[serde(default, skip_serializing_if = "Simulation::is_default")]
     pub simulation: Simulation,
@@ -183,7 +186,29 @@ pub struct Gpu {
     pub serial: Option<String>,
 }
 
+/// A network card with RDMA.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Nic {
+    /// Name in `/sys/class/infiniband`: `mlx5_0`.
+    pub name: String,
+    /// PCI address, as that of a GPU.
+    pub pci: String,
+    /// `PCIe` root complex, as sysfs names it: `pci0000:15`.
+    pub pcie_root: String,
+    /// NUMA node of the root complex; `None` if the firmware reports none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub numa_node: Option<u32>,
+}
+
 impl Machine {
+    /// The network cards that serve the GPU with an index.
+    pub fn nics_of(&self, index: u32) -> impl Iterator<Item = &Nic> {
+        let gpu = usize::try_from(index).ok().and_then(|index| self.gpus.get(index));
+        let root = gpu.map(|gpu| &gpu.pcie_root);
+        self.nics.iter().filter(move |nic| root == Some(&nic.pcie_root))
+    }
+
     /// Whether its GPUs are in an `NVLink` fabric of several nodes.
     pub fn has_multi_node_fabric(&self) -> bool {
         self.fabric.as_ref().is_some_and(Fabric::spans_nodes)

@@ -23,7 +23,7 @@ pub const IMEX_MANAGEMENT_MINOR: u32 = 4323;
 
 pub use change::change;
 pub use description::{
-    AddressingMode, Driver, Fabric, FabricState, Gpu, Machine, Mig, Model, NvLink, Simulation,
+    AddressingMode, Driver, Fabric, FabricState, Gpu, Machine, Mig, Model, Nic, NvLink, Simulation,
     SimulationClock, derive_uuid,
 };
 pub use error::MachineError;
@@ -33,6 +33,6 @@ pub use mig::{
 };
 pub use state::{
     CheckpointState, ClocksEventReason, Ecc, Event, EventKind, GpuState, ImexState, KernelFault,
-    KernelModule, KernelState, NvLinkState, PcieState, RecoveryAction, ResetState, State,
+    KernelModule, KernelState, NicState, NvLinkState, PcieState, RecoveryAction, ResetState, State,
 };
 pub use state_file::StateFile;

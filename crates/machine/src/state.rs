@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use faults::{ClocksEventReason, NvLinkState, PcieState, ResetState};
+pub use faults::{ClocksEventReason, NicState, NvLinkState, PcieState, ResetState};
 pub use modules::KernelModule;
 
 use crate::{Machine, MachineError, Mig, MigActivation, MigRefusal, MigState};
@@ -22,6 +22,8 @@ use crate::{Machine, MachineError, Mig, MigActivation, MigRefusal, MigState};
 pub struct State {
     /// State of each GPU by NVML index; a missing GPU is healthy.
     pub gpus: BTreeMap<u32, GpuState>,
+    /// State of each network card by name; a missing card is well.
+    pub nics: BTreeMap<String, NicState>,
     /// Return codes by function name, for calls that fail on every GPU. Functions are NVML's
     /// (`nvmlDeviceGetUUID: 999`) and CUDA's (`cuMemAlloc: 2`). A name without a version applies to
     /// all versions.
@@ -248,10 +250,14 @@ impl State {
     }
 
     /// Applies a reboot of the machine: what a reset changes, and the MIG mode ([`MigState::reboot`]). A lost GPU is back, and
-    /// what the driver advised is done, unless that is in vain. The driver is loaded. Other faults and the list of events stay.
+    /// what the driver advised is done, unless that is in vain. The driver is loaded. Counters of network cards are at zero. Other faults and
+    /// the list of events stay.
     pub fn reboot(&mut self, machine: &Machine) {
         self.unloaded_modules.clear();
         self.uvm_major = None;
+        for nic in self.nics.values_mut() {
+            *nic = NicState { is_down: nic.is_down, ..NicState::default() };
+        }
         for gpu in self.gpus.values_mut() {
             gpu.forget_volatile();
             gpu.remap_pending = false;

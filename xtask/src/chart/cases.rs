@@ -230,7 +230,7 @@ const AGENT_CONFIG: &str = "\
 driverRoot: \"/opt/nvidia\"
 driverRootSeen: \"/driver-root/nvidia\"
 procRoot: /proc
-sysRoot: /sys
+sysRoot: /host/sys
 kubeletRoot: \"/var/lib/k0s/kubelet/\"
 cdiRoot: \"/etc/cdi\"
 dynamicMig: [6,7]
@@ -293,15 +293,20 @@ fn default_facts() -> Vec<Fact> {
         fact(SHARE_CLASSES, "/spec/failurePolicy", json!("Fail")),
         fact(SHARE_CLASSES, "/spec/paramKind/kind", json!("DeviceClass")),
         fact("DaemonSet", "/spec/template/spec/hostPID", json!(true)),
+        fact(
+            "DaemonSet",
+            "/spec/template/spec/containers/0/volumeMounts/8",
+            json!({"name": "sys", "mountPath": "/host/sys", "readOnly": true}),
+        ),
         // The mounts of a driver's container that starts again are seen.
         fact(
             "DaemonSet",
-            "/spec/template/spec/containers/0/volumeMounts/9/name",
+            "/spec/template/spec/containers/0/volumeMounts/10/name",
             json!("driver-root"),
         ),
         fact(
             "DaemonSet",
-            "/spec/template/spec/containers/0/volumeMounts/9/mountPropagation",
+            "/spec/template/spec/containers/0/volumeMounts/10/mountPropagation",
             json!("HostToContainer"),
         ),
         // No pod reads the names of claims, unless Prometheus does.

@@ -1,5 +1,6 @@
 //! The GPUs of one node: signals come in, states come out.
 
+mod nics;
 mod remedies;
 mod verification;
 
@@ -17,6 +18,7 @@ use octavo_health::unit::{DeviceId, Topology, Unit};
 pub(crate) use verification::{TestResult, TestRun};
 
 use super::log_note::LogNote;
+use super::nics::Card;
 use super::orders::Orders;
 use super::place::{islands, place, place_of_missing, switched};
 use super::record::{Known, Record, RecordFile};
@@ -42,6 +44,8 @@ pub(crate) struct NodeHealth {
     missing: BTreeSet<String>,
     /// UUIDs of GPUs in MIG mode, whose links say nothing.
     in_mig_mode: BTreeSet<String>,
+    /// What is at fault with the network cards of GPUs, by UUID.
+    nic_faults: BTreeMap<String, String>,
     /// From when on links are to be active, in seconds.
     links_count_from: u64,
     /// Whether this agent has the node, and with it the record.
@@ -79,6 +83,7 @@ impl NodeHealth {
         if is_new_boot {
             // The node started again.
             record.gpus.values_mut().for_each(|known| known.seen.away());
+            record.nics.values_mut().for_each(Card::booted);
             boot_id.clone_into(&mut record.boot_id);
             record.kernel_log = record.kernel_log.and_then(LogNote::after_boot);
         }
@@ -91,6 +96,7 @@ impl NodeHealth {
             topology: Topology::default(),
             missing: BTreeSet::new(),
             in_mig_mode: BTreeSet::new(),
+            nic_faults: BTreeMap::new(),
             links_count_from: 0,
             is_active: true,
             switches: None,
@@ -127,6 +133,9 @@ impl NodeHealth {
         let boot_id = self.record.boot_id.clone();
         let read = Self::open(self.file.take(), &boot_id);
         let observed = std::mem::replace(&mut self.record, read.record);
+        for (pci, card) in observed.nics {
+            self.record.nics.entry(pci).or_insert(card);
+        }
         self.file = read.file;
         self.signals.clear();
         self.signals.extend(read.signals);
@@ -213,6 +222,7 @@ impl NodeHealth {
             self.signals.push(Signal { at, unit, report: known.seen.lost() });
         }
         self.topology = Topology::new(places, []);
+        self.place_nics();
     }
 
     /// Takes the GPUs of the record for those of the node, until the driver shows which they are.
@@ -335,6 +345,10 @@ impl NodeHealth {
                 known.order = *number;
                 let unit = Unit::Device(known.id);
                 self.signals.push(Signal { at: now, unit, report: Report::Word(*word) });
+                if *word == Word::Release {
+                    let cards = self.record.nics.values_mut().filter(|card| card.serves(uuid));
+                    cards.for_each(Card::accept);
+                }
             }
         }
         (self.orders, self.has_orders) = (orders, true);
@@ -343,6 +357,7 @@ impl NodeHealth {
     /// Decides upon what came since the last decision. `is_used` says whether processes use a GPU, and is asked where that matters.
     pub(crate) fn decide(&mut self, now: u64, is_used: impl Fn(&str) -> bool) {
         self.resume_tests(now);
+        self.find_nic_faults(now);
         // Claims without processes hinder what uses a GPU. A test by what the driver says disturbs none.
         let holds = |uuid: &String| self.needs_idle_gpus() && self.orders.held.contains(uuid);
         // The process on a GPU under test is the test.
@@ -421,8 +436,10 @@ impl NodeHealth {
                 _ => true,
             })
         };
-        let is_reported =
-            |device| self.signals.iter().any(|signal| signal.unit == Unit::Device(device));
+        let is_reported = |device| {
+            let reaches = |signal: &Signal| self.topology.devices(signal.unit).contains(&device);
+            self.signals.iter().any(reaches)
+        };
         let concerned = self
             .topology
             .places()

@@ -41,15 +41,15 @@ pub(super) fn switched(gpus: &[Gpu]) -> impl Iterator<Item = &Gpu> {
     gpus.iter().filter(|gpu| gpu.nvlink.as_ref().is_some_and(|link| link.switched))
 }
 
-/// Where a GPU is, as far as one node shows.
+/// Where a GPU is, as far as the driver shows: it names no network cards.
 pub(super) fn place(gpu: &Gpu, island: u32) -> Place {
     // From Hopper on a GPU with NVLink is reset alone.
     let resets_alone = gpu.compute_capability.0 >= 9 || gpu.nvlink.is_none();
-    Place { island, nic: None, node: NODE, rack: 0, nvlink_domain: None, resets_alone }
+    Place { island, nics: Vec::new(), node: NODE, rack: 0, nvlink_domain: None, resets_alone }
 }
 
 /// Where a GPU is that the driver does not show: on the node, and in an island of its own.
 pub(super) fn place_of_missing(id: DeviceId) -> Place {
     let island = u32::MAX - id.0;
-    Place { island, nic: None, node: NODE, rack: 0, nvlink_domain: None, resets_alone: true }
+    Place { island, nics: Vec::new(), node: NODE, rack: 0, nvlink_domain: None, resets_alone: true }
 }

@@ -14,6 +14,7 @@ use octavo_node::files::{StorageError, write_atomically};
 use serde::{Deserialize, Serialize};
 
 use super::log_note::LogNote;
+use super::nics::Card;
 use super::seen::Seen;
 
 /// The version of the file's form. Later ones are for later agents alone.
@@ -28,6 +29,9 @@ pub(super) struct Record {
     pub(super) boot_id: String,
     /// The GPUs by UUID.
     pub(super) gpus: BTreeMap<String, Known>,
+    /// The network cards that serve them, by PCI address.
+    #[serde(default)]
+    pub(super) nics: BTreeMap<String, Card>,
     /// States, histories, attempts.
     pub(super) domain: Domain,
     /// How far the kernel's log was read. What its lines changed is in the fields above.

@@ -23,6 +23,8 @@ const LINK_XIDS: std::ops::RangeInclusive<u64> = 144..=150;
 pub(super) struct Telemetry {
     read_at: Option<Instant>,
     answered_at: Option<Instant>,
+    /// Whether the network cards could not be read at the last look.
+    pub(super) are_nics_unreadable: bool,
     /// Time at work that is not in histories yet, by UUID. They get it by the hour, so that the record is rarely written.
     worked: BTreeMap<String, Duration>,
 }
@@ -123,7 +125,7 @@ impl Monitor {
         self.decide(driver);
     }
 
-    /// Reads the telemetry of the GPUs that answer, and their memory errors once a minute.
+    /// Reads the telemetry of the GPUs that answer, their network cards, and their memory errors once a minute.
     pub(super) fn read_telemetry(&mut self, driver: &dyn Driver) {
         let begin = Instant::now();
         let passed =
@@ -141,6 +143,7 @@ impl Monitor {
                 }
             }
         }
+        self.read_nics();
         let is_due =
             self.telemetry.answered_at.is_none_or(|last| last.elapsed() >= ANSWER_INTERVAL);
         if is_due {

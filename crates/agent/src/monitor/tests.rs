@@ -441,6 +441,7 @@ fn monitor() -> Monitor {
         health: NodeHealth::open(None, "boot"),
         telemetry: Telemetry::default(),
         kernel_log: None,
+        sys_root: None,
         driver_root: PathBuf::new(),
         test_program: PathBuf::new(),
         reloader: Reloader::default(),

@@ -88,6 +88,7 @@ impl NodeAgent {
             reloader,
             rebooter,
             kernel_log: config.kernel_log.clone(),
+            sys_root: Some(config.paths.sys_root.clone()),
         };
         let snapshots = monitor::start(&node, open, modules, requests, health, metrics, stop)
             .with_context(|| format!("cannot start the driver's thread of node {node}"))?;

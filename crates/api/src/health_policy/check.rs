@@ -42,6 +42,7 @@ impl HealthPolicySpec {
             by_person: &self.by_person() - &by_template,
             by_template,
             test: self.test,
+            network_cards: self.network_cards,
             xid_classes: self.xid_classes.clone(),
             budget: self.budget.check()?,
             breaker: self.breaker.check()?,

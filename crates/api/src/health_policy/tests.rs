@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use octavo_health::ONE;
 use octavo_health::budget::Budget;
-use octavo_health::policy::{Mode, Policy, Test};
+use octavo_health::policy::{Mode, NetworkCards, Policy, Test};
 use octavo_health::remedy::Remedy;
 use octavo_health::risk::Model;
 use octavo_health::xid::XidClass;
@@ -119,20 +119,25 @@ fn a_spec_is_written_as_other_specs_are() {
     let text = r#"{
         "nodeSelector": {"pool": "h100"}, "mode": "Act", "evict": true,
         "remedies": ["resetFunction", "reboot"], "test": "Driver", "rebootBy": "Agent", "xidClasses": {"31": "reset"},
+        "networkCards": "Ignore",
         "budget": {"remediesPercent": 10}, "risk": {"model": "twoClasses", "memorySeconds": 0}
     }"#;
     let spec: HealthPolicySpec = serde_json::from_str(text).unwrap();
     let policy = spec.check().unwrap();
     assert_eq!((policy.mode, policy.test), (Mode::Act, Test::Driver));
+    assert_eq!(policy.network_cards, NetworkCards::Ignore);
     assert_eq!(policy.rules.ladder.remedies(), [Remedy::ResetFunction, Remedy::Reboot]);
     assert_eq!(policy.budget, Budget { remedies_percent: 10, ..Budget::default() });
     assert_eq!((policy.risk.model, policy.risk.memory_seconds), (Model::TwoClasses, None));
     assert_eq!(policy.by_person, [Remedy::PowerCycle].into());
     let written = serde_json::to_string(&spec).unwrap();
     assert_eq!(serde_json::from_str::<HealthPolicySpec>(&written).unwrap(), spec);
-    for wrong in
-        [r#"{"budgets": {}}"#, r#"{"test": "driver"}"#, r#"{"xidClasses": {"31": "deadly"}}"#]
-    {
+    for wrong in [
+        r#"{"budgets": {}}"#,
+        r#"{"test": "driver"}"#,
+        r#"{"networkCards": "Off"}"#,
+        r#"{"xidClasses": {"31": "deadly"}}"#,
+    ] {
         assert!(serde_json::from_str::<HealthPolicySpec>(wrong).is_err(), "{wrong}");
     }
 }

@@ -16,6 +16,7 @@ fn read(node: &Node) -> Inventory {
 /// A description with the facts that only an author knows, copied from `author`.
 fn in_words_of(mut machine: Machine, author: &Machine) -> Machine {
     machine.description.clone_from(&author.description);
+    machine.nics.clone_from(&author.nics);
     machine
 }
 

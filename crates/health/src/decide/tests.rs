@@ -21,7 +21,8 @@ pub(super) fn topology(nodes: u32, gpus: u32, resets_alone: bool) -> Topology {
     let place = |device: u32| {
         let node = device / gpus;
         let nvlink_domain = Some(node / 4);
-        Place { island: node, nic: Some(device), node, rack: node / 4, nvlink_domain, resets_alone }
+        let nics = vec![device];
+        Place { island: node, nics, node, rack: node / 4, nvlink_domain, resets_alone }
     };
     let places = (0..nodes * gpus).map(|device| (DeviceId(device), place(device))).collect();
     Topology::new(places, (0..nodes * gpus).map(|device| (100 + device, DeviceId(device))))
@@ -467,7 +468,7 @@ fn a_device_that_left_the_inventory_stays_fenced() {
     bench.occupy([0]);
     bench.xid(0, 48, 7);
     bench.topology = Topology::new(
-        bench.topology.places().skip(1).map(|(device, place)| (device, *place)).collect(),
+        bench.topology.places().skip(1).map(|(device, place)| (device, place.clone())).collect(),
         [],
     );
     assert!(bench.report([]).fences.contains_key(&DeviceId(0)));

@@ -129,15 +129,11 @@ fn suspected(
         State::Healthy | State::Watch { .. } | State::Probation => {
             Some(to(track, State::Suspect { reason, needs }, now))
         }
-        // What makes room for another device has a reason of its own now.
-        State::Suspect { reason: old, needs: before }
-            if needs > before || old == Reason::PeerRemedy =>
-        {
+        // What was out of service for another part has a reason of its own now.
+        State::Suspect { reason: old, needs: before } if needs > before || old.is_of_others() => {
             Some(stay(track, State::Suspect { reason, needs: needs.max(before) }))
         }
-        State::Fenced { reason: old, needs: before }
-            if needs > before || old == Reason::PeerRemedy =>
-        {
+        State::Fenced { reason: old, needs: before } if needs > before || old.is_of_others() => {
             let needs = not_milder(track, needs.max(before));
             Some(stay(track, State::Fenced { reason, needs }))
         }

@@ -271,3 +271,14 @@ fn a_device_that_makes_room_takes_the_reason_of_its_own_sign() {
     let fence = State::Fenced { reason: Reason::Xid(54), needs: Remedy::Test };
     assert_eq!(run(&[&fenced[..], &[sign]].concat()).state, fence);
 }
+
+#[test]
+fn a_device_with_a_network_card_at_fault_takes_the_reason_of_its_own_sign() {
+    let sign = |reason| Event::Suspected { reason, needs: Remedy::Test, is_own: false };
+    let (card, own) = (sign(Reason::Nic), sign(Reason::Xid(54)));
+    let reason = |events: &[(u64, Event)]| run(events).state.reason();
+    assert_eq!(reason(&[(1, card), (2, own)]), Some(Reason::Xid(54)));
+    assert_eq!(reason(&[(1, own), (2, card)]), Some(Reason::Xid(54)));
+    let once = run(&[(1, card)]);
+    assert_eq!(run(&[(1, card), (20, card)]), once, "a sign that lasts changes nothing");
+}

@@ -20,6 +20,8 @@ use crate::nodes::provision;
 
 /// How long faults last that end by themselves.
 const PASSING: Duration = Duration::from_secs(12);
+/// How long a port of a network card is down: agents look every 10 seconds, and report what lasts for two looks.
+const NIC_DOWN: Duration = Duration::from_secs(30);
 
 /// A simulated node.
 struct Node {
@@ -72,13 +74,13 @@ impl Injector {
         index: u32,
         fault: GpuFault,
     ) -> anyhow::Result<()> {
-        self.edit(node, |state| set(state, index, fault, true))?;
+        self.edit(node, |machine, state| set(machine, state, index, fault, true))?;
         let Node { folder, machine } = self.node(node)?;
         let gpu = usize::try_from(index).ok().and_then(|index| machine.gpus.get(index));
         let line = gpu.and_then(|gpu| log_line(&gpu.pci, fault));
         kernel_log::append(folder, line.into_iter())?;
-        if passes(fault) {
-            self.passing.push((Instant::now() + PASSING, node.to_owned(), index, fault));
+        if let Some(time) = passes_after(fault) {
+            self.passing.push((Instant::now() + time, node.to_owned(), index, fault));
         }
         Ok(())
     }
@@ -164,16 +166,16 @@ impl Injector {
                 .iter()
                 .any(|(_, other, gpu, kind)| (other, *gpu, *kind) == (&node, index, fault));
             if !goes_on {
-                self.edit(&node, |state| set(state, index, fault, false))?;
+                self.edit(&node, |machine, state| set(machine, state, index, fault, false))?;
             }
         }
         Ok(())
     }
 
-    fn edit(&self, node: &str, change: impl FnOnce(&mut State)) -> anyhow::Result<()> {
+    fn edit(&self, node: &str, change: impl FnOnce(&Machine, &mut State)) -> anyhow::Result<()> {
         let Node { folder, machine } = self.node(node)?;
         gpu::edit(folder, machine, |state| {
-            change(state);
+            change(machine, state);
             Ok(())
         })
         .with_context(|| format!("change the GPUs of {node}"))
@@ -184,10 +186,14 @@ impl Injector {
     }
 }
 
-/// Whether a fault ends by itself.
-fn passes(fault: GpuFault) -> bool {
-    use GpuFault::{Hot, LinkDown, ResetFails, ResetInVain};
-    matches!(fault, Hot | LinkDown | ResetFails | ResetInVain)
+/// After what time a fault ends; `None` if it does not end by itself.
+fn passes_after(fault: GpuFault) -> Option<Duration> {
+    use GpuFault::{Hot, LinkDown, NicDown, ResetFails, ResetInVain};
+    match fault {
+        Hot | LinkDown | ResetFails | ResetInVain => Some(PASSING),
+        NicDown => Some(NIC_DOWN),
+        _ => None,
+    }
 }
 
 /// What the kernel's log says of a fault of the GPU at an address.
@@ -209,13 +215,14 @@ fn log_line(pci: &str, fault: GpuFault) -> Option<String> {
         GpuFault::UncorrectedError
         | GpuFault::RemapPending
         | GpuFault::Hot
-        | GpuFault::LinkDown => return None,
+        | GpuFault::LinkDown
+        | GpuFault::NicDown => return None,
     };
     Some(kernel_log::xid(pci, number, link))
 }
 
 /// Sets a fault of a GPU, or ends one that passes.
-fn set(state: &mut State, index: u32, fault: GpuFault, begins: bool) {
+fn set(machine: &Machine, state: &mut State, index: u32, fault: GpuFault, begins: bool) {
     match fault {
         GpuFault::Xid(number) | GpuFault::HarmlessXid(number) | GpuFault::LinkLost(number) => {
             gpu::report_xid(state, index, number);
@@ -242,6 +249,14 @@ fn set(state: &mut State, index: u32, fault: GpuFault, begins: bool) {
             let inactive = &mut state.gpus.entry(index).or_default().nvlink.inactive;
             inactive.clear();
             inactive.extend(begins.then_some(0));
+        }
+        GpuFault::NicDown => {
+            // One that serves other GPUs, too, would take these out of service. Links that often go down would count for 12 hours.
+            let serves =
+                |root: &str| machine.gpus.iter().filter(|gpu| gpu.pcie_root == root).count();
+            for nic in machine.nics_of(index).filter(|nic| serves(&nic.pcie_root) == 1) {
+                state.nics.entry(nic.name.clone()).or_default().is_down = begins;
+            }
         }
         GpuFault::ResetFails => {
             state.gpus.entry(index).or_default().reset.fails = begins;

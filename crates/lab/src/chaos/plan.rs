@@ -37,6 +37,8 @@ pub(super) enum GpuFault {
     Hot,
     /// A link is not active for a while.
     LinkDown,
+    /// The port of its network card is down for a while.
+    NicDown,
     /// It fails, and its resets fail for a while.
     ResetFails,
     /// It fails, and its resets mend nothing for a while.
@@ -61,6 +63,7 @@ impl GpuFault {
             Self::RemapPending => "row-remap-pending",
             Self::Hot => "hot",
             Self::LinkDown => "nvlink-down",
+            Self::NicDown => "network-card-down",
             Self::ResetFails => "reset-fails",
             Self::ResetInVain => "reset-in-vain",
             Self::LinkLost(_) => "nvlink-lost",
@@ -142,7 +145,8 @@ impl Plan {
             73..80 => GpuFault::UncorrectedError,
             80..86 => GpuFault::RemapPending,
             86..91 => GpuFault::Hot,
-            91..93 => GpuFault::LinkDown,
+            91 => GpuFault::LinkDown,
+            92 => GpuFault::NicDown,
             93..95 => GpuFault::ResetFails,
             95..97 => GpuFault::ResetInVain,
             97 => GpuFault::LinkLost(self.one_of(&LINK_XIDS)),
@@ -188,7 +192,7 @@ mod tests {
     fn all_kinds_come_on_gpus_that_exist() {
         let faults = faults(1);
         let names: BTreeSet<&str> = faults.iter().map(|(_, fault)| fault.name()).collect();
-        assert_eq!(names.len(), 16, "{names:?}");
+        assert_eq!(names.len(), 17, "{names:?}");
         for (_, fault) in &faults {
             if let Fault::Gpu { node, gpu, .. } = fault {
                 assert!(*gpu < if node == "a" { 8 } else { 1 }, "{fault:?}");

@@ -9,6 +9,7 @@ use octavo_machine::{Event, EventKind, GpuState, Machine, RecoveryAction, State}
 
 use crate::cluster::Lab;
 use crate::cluster::layout::Layout;
+use crate::nodes::hardware;
 use crate::nodes::kernel_log::{self, LINK_XIDS, LinkSeverity};
 
 mod mig;
@@ -24,7 +25,7 @@ pub(crate) enum GpuAction {
     Fail(Fail),
     /// Make it fall off the bus: every call answers "GPU is lost".
     Lost,
-    /// Clear all faults and values that were set; MIG mode and instances stay.
+    /// Clear all faults and values that were set, also of its network cards; MIG mode and instances stay.
     Heal,
     /// Reset it: this removes processes and MIG instances, applies a pending MIG mode, and ends what the driver advised a reset for.
     Reset,
@@ -136,7 +137,14 @@ pub(crate) fn edit<T>(
     machine: &Machine,
     change: impl FnOnce(&mut State) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    octavo_machine::change(&folder.join(DRIVER_DIR), machine, change)
+    octavo_machine::change(&folder.join(DRIVER_DIR), machine, |state| {
+        let nics = state.nics.clone();
+        let done = change(state)?;
+        if state.nics != nics {
+            hardware::show_nics(folder, machine, &state.nics)?;
+        }
+        Ok(done)
+    })
 }
 
 /// Applies a reboot to the GPUs of the node in `folder`.
@@ -164,7 +172,7 @@ fn apply(
             "is lost"
         }
         GpuAction::Heal => {
-            heal(state, index);
+            heal(machine, state, index);
             "is well"
         }
         GpuAction::Reset => {
@@ -172,7 +180,7 @@ fn apply(
             "is reset"
         }
         GpuAction::Set(values) => {
-            values.apply(state, index);
+            values.apply(machine, state, index)?;
             "is set"
         }
         GpuAction::Mig(args) => return mig::apply(machine, state, index, args),
@@ -180,8 +188,11 @@ fn apply(
     Ok(ActionResult::Changed(done.to_owned()))
 }
 
-/// Resets all state of a GPU except its modes and instances, which are not faults.
-fn heal(state: &mut State, index: u32) {
+/// Resets all state of a GPU and its network cards, except modes and instances, which are not faults.
+fn heal(machine: &Machine, state: &mut State, index: u32) {
+    for nic in machine.nics_of(index) {
+        state.nics.remove(&nic.name);
+    }
     let Some(gpu) = state.gpus.remove(&index) else { return };
     let mut mig = gpu.mig;
     for instance in mig.instances.values_mut() {

@@ -63,6 +63,33 @@ pub(super) fn check(machine: &Machine) -> Result<(), MachineError> {
             }
         }
     }
+    check_nics(machine, addresses)
+}
+
+fn check_nics<'a>(
+    machine: &'a Machine,
+    mut addresses: BTreeSet<&'a String>,
+) -> Result<(), MachineError> {
+    let mut names = BTreeSet::new();
+    for (index, nic) in machine.nics.iter().enumerate() {
+        let field = |name: &str| format!("nics[{index}].{name}");
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        if nic.name.is_empty() || !nic.name.bytes().all(is_name) {
+            return Err(invalid(field("name"), "must look like mlx5_0"));
+        }
+        if !names.insert(&nic.name) {
+            return Err(invalid(field("name"), "is another card's name, too"));
+        }
+        if !is_pci_address(&nic.pci) {
+            return Err(invalid(field("pci"), "must look like 0000:1b:00.0"));
+        }
+        if !addresses.insert(&nic.pci) {
+            return Err(invalid(field("pci"), "is another device's address, too"));
+        }
+        if !nic.pcie_root.strip_prefix("pci").is_some_and(is_root_bus) {
+            return Err(invalid(field("pcieRoot"), "must look like pci0000:15"));
+        }
+    }
     Ok(())
 }
 

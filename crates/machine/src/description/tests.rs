@@ -132,9 +132,28 @@ fn malformed_values_are_refused_with_what_they_must_look_like() {
              gh200-144, b200-180, gb200-186, a30-24",
         ),
         ("l4", "minor: 0", "uuid: GPU-1\n    minor: 0", "gpus[0].uuid: must be GPU- and a UUID"),
+        ("dgx-h100", "mlx5_0", "mlx5/0", "nics[0].name: must look like mlx5_0"),
+        ("dgx-h100", "mlx5_3", "mlx5_0", "nics[1].name: is another card's name, too"),
+        ("dgx-h100", "0000:18:00.0", "18:00.0", "nics[0].pci: must look like 0000:1b:00.0"),
+        (
+            "dgx-h100",
+            "0000:18:00.0",
+            "0000:1b:00.0",
+            "nics[0].pci: is another device's address, too",
+        ),
     ] {
         assert_eq!(refused(machine, old, new), format!("impossible machine: {words}"));
     }
+}
+
+#[test]
+fn a_gpu_of_a_dgx_h100_has_a_network_card_of_its_own() {
+    let machine = Machine::parse(&text("dgx-h100")).unwrap();
+    let names: Vec<&str> =
+        (0..9).flat_map(|gpu| machine.nics_of(gpu)).map(|nic| nic.name.as_str()).collect();
+    let expected =
+        ["0", "3", "4", "5", "6", "9", "10", "11"].map(|number| format!("mlx5_{number}"));
+    assert_eq!(names, expected);
 }
 
 #[test]

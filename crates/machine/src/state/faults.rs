@@ -1,4 +1,4 @@
-//! Faults of a GPU's links, clocks and resets.
+//! Faults of a GPU's links, clocks and resets, and of network cards.
 
 use std::collections::BTreeSet;
 
@@ -28,6 +28,20 @@ pub struct PcieState {
     pub width: Option<u32>,
     /// Replays since the driver was loaded or the GPU was reset.
     pub replays: u32,
+}
+
+/// The port of a network card. Counters are since the card's driver was loaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct NicState {
+    /// Whether it is down.
+    pub is_down: bool,
+    /// Symbol errors (`symbol_error`).
+    pub symbol_errors: u64,
+    /// Recoveries of the link (`link_error_recovery`).
+    pub recoveries: u64,
+    /// How often the link went down (`link_downed`).
+    pub downs: u64,
 }
 
 /// Why a GPU's clocks are low. The discriminants are bits of `nvmlClocksEventReason...`.

@@ -64,6 +64,7 @@ async fn policies_are_refused_with_field_and_reason_or_accepted() {
         ),
         ("spec.mode", json!({"nodeSelector": selector, "mode": "Hope"})),
         ("spec.test", json!({"nodeSelector": selector, "test": "Prayer"})),
+        ("spec.networkCards", json!({"nodeSelector": selector, "networkCards": "Off"})),
         ("spec.rebootBy", json!({"nodeSelector": selector, "rebootBy": "Anyone"})),
         ("spec.xidClasses.31", json!({"nodeSelector": selector, "xidClasses": {"31": "deadly"}})),
         ("spec.colour", json!({"nodeSelector": selector, "colour": "red"})),
@@ -285,4 +286,62 @@ async fn a_gpu_that_fails_is_reset_once_idle_and_returns_tested_and_a_person_goe
     assert_eq!((held.reason.as_deref(), held.order), (Some("Operator"), 1));
     word("Release", 2, &uuid).await;
     state(1, "Probation").await;
+}
+
+/// The port of a network card goes down: its GPU alone takes no new pods, and waits untested until the port is up. A new agent knows that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gpu_waits_for_the_port_of_its_network_card() {
+    const NODE: &str = "dgx-h100-0";
+    let testbed = Testbed::up_with(|state| UpOptions {
+        nodes: Some("dgx-h100=1".parse().unwrap()),
+        controller: Some(true),
+        ..UpOptions::new(state, OCTAVO)
+    })
+    .await;
+    let client = &testbed.client;
+    let policies: Api<HealthPolicy> = Api::all(client.clone());
+    let selector = json!({"kubernetes.io/hostname": NODE});
+    let spec = json!({"nodeSelector": selector, "times": {"shortTestSeconds": 2}});
+    policies.create(&PostParams::default(), &policy("short", &spec)).await.unwrap();
+    let healths: Api<NodeHealth> = Api::all(client.clone());
+    let device = async |index: usize| {
+        let status = healths.get(NODE).await.ok()?.status?;
+        status.devices.into_iter().nth(index)
+    };
+    let waits = async || {
+        eventually("GPU 2 waits for its card", || async {
+            let found = device(2).await?;
+            let is_waiting = found.waits.as_deref() == Some("TestNotPossible");
+            (found.state == "Suspect" && is_waiting).then_some(found)
+        })
+        .await
+    };
+    let set =
+        |value: &str| testbed.octavo_ok(&["lab", "gpu", NODE, "2", "set", "--nic-down", value]);
+    eventually("the policy is in force", || async {
+        healths.get(NODE).await.ok()?.status?.policy.map(drop)
+    })
+    .await;
+    // The agent has seen the port up once it has read the GPUs.
+    set("true");
+    let waiting = waits().await;
+    assert_eq!((waiting.reason.as_deref(), waiting.attempt), (Some("NetworkCard"), 0));
+    assert!(waiting.message.is_some_and(|text| text.contains("mlx5_4 is down")));
+    assert_eq!(device(1).await.unwrap().state, "Healthy");
+    testbed.lab.kill(octavo_lab::Component::Agents).await;
+    testbed.lab.start(octavo_lab::Component::Agents).await.unwrap();
+    // A look of the new agent at the ports.
+    testbed.octavo_ok(&["lab", "gpu", NODE, "4", "set", "--nic-down", "true"]);
+    eventually("GPU 4 is suspect, too", || async {
+        device(4).await.filter(|device| device.state == "Suspect")
+    })
+    .await;
+    assert_eq!(waits().await.attempt, 0, "untested");
+    set("false");
+    let back = eventually("GPU 2 is back", || async {
+        device(2).await.filter(|device| device.state == "Probation")
+    })
+    .await;
+    assert_eq!(back.attempt, 1, "one test");
+    assert_eq!(device(4).await.unwrap().state, "Suspect");
 }

@@ -59,7 +59,7 @@ pub(super) fn wait(wait: &str) -> String {
         "Clients" => {
             "Processes use it, or a GPU that the remedy reaches: it begins once they have ended."
         }
-        "TestNotPossible" => "Its test could not be tried, so nothing is known of it.",
+        "TestNotPossible" => "Its test cannot be tried now, so nothing is known of it.",
         "RemedyByPerson" => "The mode of its node leaves remedies to a person.",
         "Permit" => "It waits for the permit of the controller.",
         other => return format!("It waits: {other}."),

@@ -90,7 +90,7 @@ const HOST_AGENT_CONFIG: &str = "\
 driverRoot: \"/\"
 driverRootSeen: \"/driver-root\"
 procRoot: /proc
-sysRoot: /sys
+sysRoot: /host/sys
 kubeletRoot: \"/var/lib/kubelet\"
 cdiRoot: \"/var/run/cdi\"
 dynamicMig: \"none\"
@@ -165,7 +165,7 @@ fn objects() -> Vec<Fact> {
         fact("PodDisruptionBudget/octavo-controller", "/spec/maxUnavailable", json!(1)),
         fact(
             "DaemonSet",
-            "/spec/template/spec/containers/0/volumeMounts/10/mountPath",
+            "/spec/template/spec/containers/0/volumeMounts/11/mountPath",
             json!("/var/lib/kubelet/plugins/compute-domain.nvidia.com"),
         ),
         fact(
@@ -336,7 +336,7 @@ pub(super) fn every_value_facts() -> Vec<Fact> {
         ),
         fact(
             "DaemonSet",
-            "/spec/template/spec/volumes/13/hostPath/path",
+            "/spec/template/spec/volumes/14/hostPath/path",
             json!("/var/lib/k0s/kubelet/plugins/compute-domain.nvidia.com"),
         ),
         // Certificates of the daemons.
@@ -460,8 +460,8 @@ pub(super) fn disabled_facts() -> Vec<Fact> {
     let mut facts: Vec<Fact> = absent.map(|object| fact(object, "", Value::Null)).into();
     facts.extend([
         fact("ClusterRole/octavo-agent", "/rules/6/resources", json!(["events"])),
-        fact("DaemonSet", "/spec/template/spec/containers/0/volumeMounts/10", Value::Null),
-        fact("DaemonSet", "/spec/template/spec/volumes/10", Value::Null),
+        fact("DaemonSet", "/spec/template/spec/containers/0/volumeMounts/11", Value::Null),
+        fact("DaemonSet", "/spec/template/spec/volumes/11", Value::Null),
         fact("ValidatingAdmissionPolicy/octavo-resourceslices", DRIVERS, json!(drivers)),
     ]);
     facts

@@ -1,3 +1,4 @@
+mod nics;
 mod rebooted;
 mod verified;
 

@@ -26,7 +26,7 @@ pub(crate) enum TestResult {
     Failed(String),
     /// It could not be tried, for this reason.
     NotTried(String),
-    /// Something else uses the GPU, or no test reaches all of it. It waits as before the test.
+    /// Something else uses the GPU, no test reaches all of it, or its network card is at fault. It waits as before the test.
     PutOff,
 }
 
@@ -57,14 +57,13 @@ impl NodeHealth {
 
     /// GPUs whose test cannot be tried now.
     pub(super) fn untestable(&self, now: u64) -> BTreeSet<DeviceId> {
-        let is_driver_gone = self.driver.is_some();
         let is_untestable = |(uuid, known): &(&String, &Known)| {
             let waits = known.tried.as_ref().is_some_and(|tried| tried.waits(now));
-            let is_mig = self.in_mig_mode.contains(*uuid) && !self.has_made_room(known.id);
-            waits || !self.has_orders || is_mig || is_driver_gone
+            let is_mig = self.in_mig_mode.contains(*uuid) && !self.is_out_for_others(known.id);
+            let is_unusable = self.uses_gpus() && (waits || !self.has_orders || is_mig);
+            is_unusable || self.driver.is_some() || self.nic_faults.contains_key(*uuid)
         };
-        let gpus = self.record.gpus.iter().filter(|_| self.uses_gpus() || is_driver_gone);
-        gpus.filter(is_untestable).map(|(_, known)| known.id).collect()
+        self.record.gpus.iter().filter(is_untestable).map(|(_, known)| known.id).collect()
     }
 
     /// Lets tests begin again that an earlier process has left, with their time before them. Until orders are known none begins.
@@ -111,6 +110,10 @@ impl NodeHealth {
         };
         let on_gpu = self.tests.current.get(&test.device).map(|(_, result)| result);
         match on_gpu {
+            // No test mends a network card. One that runs goes on: the card may be well by its end.
+            Some(Some(TestResult::Passed)) | None if self.nic_faults.contains_key(uuid) => {
+                Some(TestResult::PutOff)
+            }
             // A pod that tolerates the taint goes first.
             Some(None) if self.orders.held.contains(uuid) => Some(TestResult::PutOff),
             Some(Some(TestResult::Passed)) if !is_good => word(test.seconds + 2 * LINK_TRAINING),
@@ -119,7 +122,7 @@ impl NodeHealth {
             None if !is_good => word(test.seconds.max(LINK_TRAINING)),
             None if !self.uses_gpus() => Some(TestResult::Passed),
             // Nothing was against it, and no person should have to release it.
-            None if self.in_mig_mode.contains(uuid) && self.has_made_room(test.device) => {
+            None if self.in_mig_mode.contains(uuid) && self.is_out_for_others(test.device) => {
                 Some(TestResult::Passed)
             }
             // An earlier process of the agent ended during the test.
@@ -260,10 +263,10 @@ impl NodeHealth {
         }
     }
 
-    /// Whether a device is out of service for the remedy of another one alone.
-    fn has_made_room(&self, device: DeviceId) -> bool {
+    /// Whether a device is out of service for the remedy of another one, or for its network card, alone.
+    fn is_out_for_others(&self, device: DeviceId) -> bool {
         let known = self.record.domain.devices.get(&device);
-        known.is_some_and(|known| known.track.state.reason() == Some(Reason::PeerRemedy))
+        known.and_then(|known| known.track.state.reason()).is_some_and(Reason::is_of_others)
     }
 
     /// Whether a process of this agent uses a GPU for its test.
@@ -274,7 +277,14 @@ impl NodeHealth {
     /// What a device's last test found, or why it cannot be tested, if that is why it is out of service.
     pub(super) fn test_detail(&self, uuid: &str, known: &Known) -> Option<String> {
         let fence = self.decisions.fences.get(&known.id)?;
-        if self.decisions.waits.get(&known.id) == Some(&Wait::TestNotPossible) {
+        let is_not_possible = self.decisions.waits.get(&known.id) == Some(&Wait::TestNotPossible);
+        if let Some(fault) = self.nic_faults.get(uuid)
+            && (is_not_possible || fence.reason == Some(Reason::Nic))
+        {
+            let what = if is_not_possible { "the test waits: " } else { "" };
+            return Some(format!("{what}{fault}"));
+        }
+        if is_not_possible {
             let why = if self.in_mig_mode.contains(uuid) {
                 "it is in MIG mode, in which no test reaches all of it: a person releases it, or the policy's test is Driver"
             } else if !self.has_orders {

@@ -121,7 +121,7 @@ impl<'a> Members<'a> {
             let rack = node.rack.as_deref();
             let place = Place {
                 island: islands.of((member.index, member.device.island)),
-                nic: None,
+                nics: Vec::new(),
                 node: number(member.index),
                 rack: racks.of((rack.is_some(), rack.unwrap_or(name))),
                 nvlink_domain: None,

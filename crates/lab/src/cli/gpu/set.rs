@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::str::FromStr;
 
+use anyhow::ensure;
 use clap::{Args, ValueEnum};
-use octavo_machine::{ClocksEventReason, State};
+use octavo_machine::{ClocksEventReason, Machine, State};
 
 #[derive(Clone, Debug, Default, PartialEq, Args)]
 #[group(id = "value", required = true, multiple = true)]
@@ -78,6 +79,18 @@ pub(crate) struct Set {
     /// Fabric health mask, as NVML packs it
     #[arg(long, value_name = "MASK")]
     fabric_health: Option<u32>,
+    /// Whether the ports of its network cards are down; that counts as a link that went down
+    #[arg(long, value_name = "BOOL")]
+    nic_down: Option<bool>,
+    /// Symbol errors of its network cards
+    #[arg(long, value_name = "COUNT")]
+    nic_symbol_errors: Option<u64>,
+    /// Recoveries of its network cards' links
+    #[arg(long, value_name = "COUNT")]
+    nic_recoveries: Option<u64>,
+    /// How often its network cards' links went down
+    #[arg(long, value_name = "COUNT")]
+    nic_downs: Option<u64>,
     /// Make an NVML call return this code for the GPU; 0 makes it succeed again
     #[arg(long, value_name = "FUNCTION=CODE")]
     call: Vec<CallCode>,
@@ -108,8 +121,14 @@ enum SlowdownReason {
 }
 
 impl Set {
-    /// Sets the values of a GPU.
-    pub(super) fn apply(&self, state: &mut State, index: u32) {
+    /// Sets the values of a GPU. Fails if it has no network card for which a value is given.
+    pub(super) fn apply(
+        &self,
+        machine: &Machine,
+        state: &mut State,
+        index: u32,
+    ) -> anyhow::Result<()> {
+        self.apply_to_nics(machine, state, index)?;
         state.mig_mode_millis = self.mig_mode.unwrap_or(state.mig_mode_millis);
         state.mig_create_millis = self.mig_create.unwrap_or(state.mig_create_millis);
         state.mig_destroy_millis = self.mig_destroy.unwrap_or(state.mig_destroy_millis);
@@ -151,6 +170,33 @@ impl Set {
                 gpu.failing_calls.insert(call.function.clone(), call.code);
             }
         }
+        Ok(())
+    }
+
+    fn apply_to_nics(
+        &self,
+        machine: &Machine,
+        state: &mut State,
+        index: u32,
+    ) -> anyhow::Result<()> {
+        let counters = [self.nic_symbol_errors, self.nic_recoveries, self.nic_downs];
+        if self.nic_down.is_none() && counters.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        ensure!(
+            machine.nics_of(index).next().is_some(),
+            "it has no network card: the description of the machine {} has none at its root complex",
+            machine.name
+        );
+        for nic in machine.nics_of(index) {
+            let nic = state.nics.entry(nic.name.clone()).or_default();
+            let is_down = self.nic_down.unwrap_or(nic.is_down);
+            nic.downs = self.nic_downs.unwrap_or(nic.downs + u64::from(is_down && !nic.is_down));
+            nic.is_down = is_down;
+            nic.symbol_errors = self.nic_symbol_errors.unwrap_or(nic.symbol_errors);
+            nic.recoveries = self.nic_recoveries.unwrap_or(nic.recoveries);
+        }
+        Ok(())
     }
 }
 

@@ -1,4 +1,5 @@
 use clap::Parser;
+use octavo_machine::NicState;
 
 use super::*;
 use crate::nodes::hardware::catalogue;
@@ -97,6 +98,23 @@ fn weak_memory_and_faulty_multiprocessors_are_set_and_healed() {
     let none = "set --weak-memory none --faulty-multiprocessors none";
     assert_eq!(after(&["set --weak-memory 7", none]).gpus[&3], GpuState::default());
     assert!(after(&["set --weak-memory 7", "heal"]).gpus.is_empty());
+}
+
+#[test]
+fn network_cards_are_set_by_their_gpu_and_healed_with_it() {
+    let state = after(&["set --nic-down true --nic-symbol-errors 121", "set --nic-down true"]);
+    let down = NicState { is_down: true, symbol_errors: 121, downs: 1, ..NicState::default() };
+    assert_eq!(state.nics, [("mlx5_5".to_owned(), down)].into());
+    assert_eq!(state.gpus[&3], GpuState::default());
+    let state =
+        after(&["set --nic-down true --nic-downs 7", "set --nic-down false --nic-recoveries 6"]);
+    let up = NicState { recoveries: 6, downs: 7, ..NicState::default() };
+    assert_eq!(state.nics["mlx5_5"], up);
+    assert!(after(&["set --nic-down true", "heal"]).nics.is_empty());
+    let machine = catalogue::load("l4").unwrap();
+    let action = parse("set --nic-down true").unwrap();
+    let error = apply(&machine, &mut State::default(), 0, &action).unwrap_err().to_string();
+    assert!(error.contains("it has no network card") && error.contains("l4"), "{error}");
 }
 
 #[test]

@@ -1,10 +1,11 @@
-//! Positions of the GPUs in the `PCIe` tree, as in sysfs.
+//! Positions of the GPUs and network cards in the `PCIe` tree, as in sysfs.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use octavo_machine::{Gpu, Machine};
+use octavo_machine::Machine;
 
+use super::nic_files::{self, NicStates};
 use super::tree::Tree;
 
 /// Major number of DRM devices.
@@ -12,14 +13,11 @@ const DRM_MAJOR: u32 = 226;
 /// First minor number of the kernel's render nodes.
 const FIRST_RENDER_NODE: u32 = 128;
 
-pub(super) fn write(tree: &Tree<'_>, machine: &Machine) -> anyhow::Result<()> {
+pub(super) fn write(tree: &Tree<'_>, machine: &Machine, nics: &NicStates) -> anyhow::Result<()> {
     let (device, vendor) = split_packed_id(&machine.model.pci_device_id)?;
     let subsystem = machine.model.pci_subsystem_id.as_deref().map(split_packed_id).transpose()?;
     for gpu in &machine.gpus {
-        let path = device_path(gpu)?;
-        let folder = Path::new("sys/devices").join(&path);
-        let numa_node = gpu.numa_node.map_or_else(|| "-1".to_owned(), |node| node.to_string());
-        tree.file(folder.join("numa_node"), &format!("{numa_node}\n"))?;
+        let folder = write_device(tree, &gpu.pcie_root, &gpu.pci, gpu.numa_node)?;
         tree.file(folder.join("vendor"), &format!("0x{vendor:04x}\n"))?;
         tree.file(folder.join("device"), &format!("0x{device:04x}\n"))?;
         if let Some((device, vendor)) = subsystem {
@@ -37,31 +35,43 @@ pub(super) fn write(tree: &Tree<'_>, machine: &Machine) -> anyhow::Result<()> {
                 &format!("{DRM_MAJOR}:{minor}\n"),
             )?;
         }
-        tree.link(
-            Path::new("sys/bus/pci/devices").join(&gpu.pci),
-            Path::new("../../../devices").join(&path),
-        )?;
     }
-    Ok(())
+    nic_files::write(tree, machine, nics)
 }
 
-/// The sysfs path from the root complex to the GPU: a root port, then a switch if the bus numbers
-/// permit one. GPUs under one root share the switch.
-fn device_path(gpu: &Gpu) -> anyhow::Result<PathBuf> {
-    let malformed = || format!("{} below {} is not a PCI address", gpu.pci, gpu.pcie_root);
+/// Places a device on the bus. Returns its folder.
+pub(super) fn write_device(
+    tree: &Tree<'_>,
+    pcie_root: &str,
+    pci: &str,
+    numa_node: Option<u32>,
+) -> anyhow::Result<PathBuf> {
+    let path = device_path(pcie_root, pci)?;
+    let folder = Path::new("sys/devices").join(&path);
+    let numa_node = numa_node.map_or_else(|| "-1".to_owned(), |node| node.to_string());
+    tree.file(folder.join("numa_node"), &format!("{numa_node}\n"))?;
+    let link = Path::new("sys/bus/pci/devices").join(pci);
+    tree.link(link, Path::new("../../../devices").join(&path))?;
+    Ok(folder)
+}
+
+/// The sysfs path from the root complex to a device: a root port, then a switch if the bus numbers
+/// permit one. Devices under one root share the switch.
+fn device_path(pcie_root: &str, pci: &str) -> anyhow::Result<PathBuf> {
+    let malformed = || format!("{pci} below {pcie_root} is not a PCI address");
     let (domain, root_bus) =
-        gpu.pcie_root.trim_start_matches("pci").split_once(':').with_context(malformed)?;
-    let bus = gpu.pci.split(':').nth(1).with_context(malformed)?;
+        pcie_root.trim_start_matches("pci").split_once(':').with_context(malformed)?;
+    let bus = pci.split(':').nth(1).with_context(malformed)?;
     let parse_hex = |text: &str| u32::from_str_radix(text, 16).with_context(malformed);
     let (root, bus) = (parse_hex(root_bus)?, parse_hex(bus)?);
-    let mut path = PathBuf::from(&gpu.pcie_root);
+    let mut path = PathBuf::from(pcie_root);
     path.push(format!("{domain}:{root:02x}:01.0"));
     if bus > root + 2 {
         path.push(format!("{domain}:{:02x}:00.0", root + 1));
-        // One downstream port per GPU. The number is arbitrary; the low bits of the bus serve.
+        // One downstream port per device. The number is arbitrary; the low bits of the bus serve.
         path.push(format!("{domain}:{:02x}:{:02x}.0", root + 2, bus % 32));
     }
-    path.push(&gpu.pci);
+    path.push(pci);
     Ok(path)
 }
 

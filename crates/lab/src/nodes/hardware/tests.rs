@@ -2,11 +2,11 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use octavo_machine::{GpuState, Machine, State};
+use octavo_machine::{GpuState, Machine, NicState, State};
 
 use crate::nodes::driver_libraries::DriverLibraries;
 
-use super::{build, build_shared, catalogue, place_in_fabric};
+use super::{build, build_shared, catalogue, place_in_fabric, show_nics};
 
 const BOOT_ID: &str = "0f0e0d0c-0b0a-4908-8706-050403020100";
 
@@ -143,6 +143,54 @@ fn a_gpu_s_link_in_sysfs_leads_through_its_root() {
     let above = |path: &Path, levels: usize| path.ancestors().nth(levels).unwrap().to_owned();
     assert_eq!(above(&link, 2), above(&other, 2));
     assert_ne!(above(&link, 1), above(&other, 1));
+}
+
+#[test]
+fn a_network_card_is_behind_the_switch_of_its_gpu_and_has_a_port() {
+    let node = Node::new();
+    node.build(&catalogue::load("dgx-h100").unwrap());
+    let link = |path: &str| fs::read_link(node.dir().join(path)).unwrap();
+    let card = link("sys/class/infiniband/mlx5_5");
+    let below = "devices/pci0000:59/0000:59:01.0/0000:5a:00.0/0000:5b:1e.0/0000:5e:00.0";
+    assert_eq!(card, Path::new("../..").join(below).join("infiniband/mlx5_5"));
+    assert_eq!(link("sys/class/infiniband/mlx5_5/device"), Path::new("../../../0000:5e:00.0"));
+    assert_eq!(link("sys/bus/pci/devices/0000:5e:00.0"), Path::new("../../..").join(below));
+    let gpu = link("sys/bus/pci/devices/0000:61:00.0");
+    assert!(gpu.starts_with("../../../devices/pci0000:59/0000:59:01.0/0000:5a:00.0"));
+    let port = "sys/class/infiniband/mlx5_5/ports/1";
+    assert_eq!(node.read(&format!("{port}/state")), "4: ACTIVE\n");
+    assert_eq!(node.read(&format!("{port}/counters/symbol_error")), "0\n");
+    assert!(node.dir().join("sys/class/infiniband/mlx5_5/device/vendor").exists());
+}
+
+#[test]
+fn a_node_whose_network_card_fails_has_a_sysfs_of_its_own() {
+    let node = Node::new();
+    let machine = catalogue::load("dgx-h100").unwrap();
+    node.build(&machine);
+    let shared = node.folder.path().join("machines/dgx-h100");
+    let before = listing(&shared);
+    let port = |file: &str| node.read(&format!("sys/class/infiniband/mlx5_5/ports/1/{file}"));
+    let down = NicState { is_down: true, symbol_errors: 121, recoveries: 6, downs: 1 };
+    show_nics(&node.dir(), &machine, &[("mlx5_5".to_owned(), down)].into()).unwrap();
+    let shown = ["state", "phys_state", "counters/symbol_error", "counters/link_error_recovery"];
+    assert_eq!(shown.map(port), ["1: DOWN\n", "2: Polling\n", "121\n", "6\n"]);
+    assert_eq!(port("counters/link_downed"), "1\n");
+    assert_eq!(node.read("sys/class/infiniband/mlx5_0/ports/1/state"), "4: ACTIVE\n");
+    assert_eq!(node.read("sys/bus/pci/devices/0000:61:00.0/class"), "0x030200\n");
+    // A lab that starts again leaves it, and what others share is as it was.
+    node.build(&machine);
+    assert_eq!(port("state"), "1: DOWN\n");
+    assert_eq!(listing(&shared), before);
+    show_nics(&node.dir(), &machine, &std::collections::BTreeMap::new()).unwrap();
+    assert_eq!(
+        (port("state"), port("counters/symbol_error")),
+        ("4: ACTIVE\n".into(), "0\n".into())
+    );
+    // Another machine discards it.
+    node.build(&catalogue::load("t4").unwrap());
+    assert!(!node.dir().join("own").exists());
+    assert!(!node.dir().join("sys/class").exists());
 }
 
 #[test]
