@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use octavo_gpu::xid;
 use octavo_health::decide::{Fence, Wait};
 use octavo_health::reason::Reason;
-use octavo_health::state::Effect;
+use octavo_health::state::{Effect, State};
 
 pub(crate) use log_note::LogNote;
 pub(crate) use nics::CardLook;
@@ -72,9 +72,11 @@ impl GpuState {
     }
 
     /// Why the GPU is not well, and whether it takes pods: what remedy and test do not change.
-    pub(crate) fn cause(&self) -> (bool, bool, bool, Option<Reason>) {
+    pub(crate) fn cause(&self) -> (bool, bool, bool, bool, Option<Reason>) {
         let reason = self.fence.and_then(|fence| fence.reason);
-        (self.takes_pods(), self.is_driver_gone, self.is_driver_released, reason)
+        let is_retired = self.fence.is_some_and(|it| matches!(it.state, State::Retired { .. }));
+        let (is_gone, is_released) = (self.is_driver_gone, self.is_driver_released);
+        (self.takes_pods(), is_gone, is_released, is_retired, reason)
     }
 
     /// The state in a sentence for people.

@@ -120,6 +120,20 @@ impl Card {
         self.is_gone && self.ports.values().all(|port| port.link == Link::Unused)
     }
 
+    /// It is not looked at for a while: what its counters rise meanwhile is not known to be of late.
+    pub(super) fn pause(&mut self) {
+        for port in self.ports.values_mut() {
+            for rises in [&mut port.flaps, &mut port.symbol_errors, &mut port.recoveries] {
+                rises.last = None;
+            }
+        }
+    }
+
+    /// Whether other cards serve a GPU of it now, as a look shows.
+    pub(super) fn is_replaced(&self, look: &CardLook, served: &BTreeSet<&String>) -> bool {
+        look.gpus.is_empty() && self.gpus.iter().any(|uuid| served.contains(uuid))
+    }
+
     /// The node has started again. A link that was up is to come up before it counts. One that was down is still to be mended.
     pub(super) fn booted(&mut self) {
         for port in self.ports.values_mut().filter(|port| port.link == Link::Up) {

@@ -68,7 +68,7 @@ impl Monitor {
             return true;
         };
         // The log has its severity, too.
-        let has_log = self.kernel_log.as_ref().is_some_and(LogReader::is_open);
+        let has_log = self.kernel_log.as_ref().is_some_and(LogReader::is_read);
         if let Some(number) = number.filter(|number| !(has_log && LINK_XIDS.contains(number))) {
             self.xid(uuid, number, LinkSeverity::Unknown);
         }
@@ -87,7 +87,6 @@ impl Monitor {
     pub(super) fn obey(&mut self, driver: Option<&dyn Driver>, message: HealthMessage) {
         match message {
             HealthMessage::Serve(answer) => {
-                self.restore_driver();
                 let inventory = self.snapshot.inventory.clone();
                 let found = inventory.as_ref().map(|found| (&*found.gpus, hides_gpus(found)));
                 self.health.serve(found);
@@ -100,6 +99,8 @@ impl Monitor {
                 self.publish();
                 // The task that asked may wait no more.
                 let _ = answer.send(());
+                // It may take minutes, and fences of the record wait for nothing.
+                self.restore_driver();
             }
             HealthMessage::Rest => {
                 self.end_tests();
@@ -147,6 +148,9 @@ impl Monitor {
         let is_due =
             self.telemetry.answered_at.is_none_or(|last| last.elapsed() >= ANSWER_INTERVAL);
         if is_due {
+            if self.health.is_active() {
+                self.restore_driver();
+            }
             self.ask_all(driver);
         } else {
             self.decide(driver);

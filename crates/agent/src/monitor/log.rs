@@ -41,9 +41,9 @@ impl LogReader {
         Self { path, log: None, next_at: Instant::now(), has_failed: false }
     }
 
-    /// Whether it can be read, as far as is known.
-    pub(super) fn is_open(&self) -> bool {
-        self.log.is_some()
+    /// Whether its lines come to an agent that has the node, as far as is known.
+    pub(super) fn is_read(&self) -> bool {
+        !self.has_failed
     }
 
     /// Has the next look begin where the record says.

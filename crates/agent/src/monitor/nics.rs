@@ -13,6 +13,7 @@ impl Monitor {
     /// Reads the ports of the network cards, unless the policy ignores these.
     pub(super) fn read_nics(&mut self) {
         let Some(sys_root) = self.sys_root.as_ref().filter(|_| self.health.reads_nics()) else {
+            self.health.pause_nics();
             return;
         };
         let gpus = self.snapshot.inventory.as_ref().map_or(&[][..], |found| &found.gpus);

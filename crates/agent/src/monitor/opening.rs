@@ -35,6 +35,7 @@ impl Monitor {
                     self.health.driver_back();
                     self.telemetry = Telemetry::default();
                     self.health.driver_opened(now());
+                    self.health.pause_nics();
                     self.read_telemetry(&*driver);
                     self.snapshot.error = None;
                     self.snapshot.is_driver_gone = false;

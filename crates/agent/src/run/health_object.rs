@@ -131,7 +131,7 @@ impl HealthObject {
         let mut generation_at: Option<Instant> = None;
         loop {
             let look_at = self.holders_interval().map(|interval| Instant::now() + interval);
-            let wake_at = [write_at, look_at, generation_at].into_iter().flatten().min();
+            let wake_at = [write_at.or(generation_at), look_at].into_iter().flatten().min();
             tokio::select! {
                 changed = self.snapshots.changed() => if changed.is_err() { return },
                 changed = self.identity.changed() => if changed.is_err() { return },
@@ -178,12 +178,15 @@ impl HealthObject {
             }
             let chosen = self.send_orders();
             let is_due = write_at.is_none_or(|at| at <= Instant::now());
+            if !has_objects {
+                generation_at = None;
+            }
             if !is_due || !has_objects {
                 continue;
             }
             let has_waited = generation_at.is_some_and(|at| at <= Instant::now());
             let written = self.write(&chosen, has_waited).await;
-            if matches!(written, Ok(Written::Nothing | Written::Status)) {
+            if !matches!(written, Ok(Written::GenerationLater)) {
                 generation_at = None;
             }
             write_at = match written {

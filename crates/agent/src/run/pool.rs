@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use octavo_gpu::Gpu;
+use octavo_health::remedy::Remedy;
 use octavo_kube_io::events::{EventType, Events, node as node_reference};
 use octavo_kube_io::slices::Pool;
 
@@ -121,7 +122,8 @@ pub(super) async fn record_health(node: &str, events: &Events, old: &Snapshot, n
             }
         };
         let needs = |state: Option<&GpuState>| state.and_then(|it| it.fence?.state.needs());
-        let is_new_need = needs(is).is_some() && needs(is) != needs(was);
+        let is_remedy = needs(is).is_some_and(|needs| needs != Remedy::Test);
+        let is_new_need = is_remedy && needs(is) != needs(was);
         if is_new_need || was.map(GpuState::cause) != is.map(GpuState::cause) {
             events.record(&node_reference(node), tone, reason, "Watch", &note).await;
         }

@@ -154,7 +154,7 @@ impl Planner {
         world: &World,
         input: &DecisionInput<'_>,
     ) -> Result<Option<PlanResult>, PolicyError> {
-        let Some(packing) = self.packing.as_mut().filter(|_| is_packed(input)) else {
+        let Some(packing) = self.packing.as_mut().filter(|_| is_packed(input, world)) else {
             return Ok(None);
         };
         let (typical, shares) = (TypicalPods::default(), FairShares::default());
@@ -229,15 +229,21 @@ impl Planner {
 }
 
 /// Whether the packing policy alone places a pod: a single one without constraints but forbidden nodes.
-fn is_packed(input: &DecisionInput<'_>) -> bool {
+fn is_packed(input: &DecisionInput<'_>, world: &World) -> bool {
     let [group] = &input.gang.groups[..] else { return false };
     group.count == 1
         && input.pinned.is_empty()
+        && has_few_forbidden(input, world)
         && input.gang.profile.topology.required.is_none()
         && group.topology.required.is_none()
         && group.forbidden.is_empty()
         && group.limits.iter().all(|limit| limit.most > 0)
         && input.policy.is_packing_alone()
+}
+
+/// Whether most nodes are not forbidden. The packing policy passes over forbidden nodes one by one.
+fn has_few_forbidden(input: &DecisionInput<'_>, world: &World) -> bool {
+    2 * input.forbidden.len() <= world.cluster.node_count()
 }
 
 /// Places the members that are not pinned: without disruption if possible, else with the least

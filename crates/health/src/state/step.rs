@@ -137,6 +137,8 @@ fn suspected(
             let needs = not_milder(track, needs.max(before));
             Some(stay(track, State::Fenced { reason, needs }))
         }
+        // A card says nothing of the device, whose test goes on.
+        State::Verifying { .. } if reason == Reason::Nic => Some(*track),
         // The test says nothing any more.
         State::Verifying { .. } => Some(fenced(track, reason, not_milder(track, needs), now)),
         State::Suspect { .. } => Some(*track),
@@ -242,7 +244,7 @@ fn ended(track: &Track, rules: &Rules, outcome: Outcome, now: u64) -> Option<Tra
         // It was another device's, so this one climbs no ladder.
         (State::Resetting { reason, remedy }, Outcome::Refused) if remedy > track.tried => {
             let needs = match reason {
-                Reason::PeerRemedy => Remedy::Test,
+                reason if reason.is_of_others() => Remedy::Test,
                 _ => rules.ladder.after(track.tried),
             };
             Some(fenced(track, reason, needs, now))

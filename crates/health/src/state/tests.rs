@@ -224,7 +224,7 @@ fn what_was_seen_before_a_test_is_no_fault_of_the_test() {
 #[test]
 fn a_suspicion_during_a_test_loses_neither_burn_in_nor_ladder() {
     let rules = Rules::default();
-    let sign = Event::Suspected { reason: Reason::Nic, needs: Remedy::Test, is_own: true };
+    let sign = Event::Suspected { reason: Reason::Xid(54), needs: Remedy::Test, is_own: true };
     let released = run(&[(0, Event::Word(Word::Retire)), (1, Event::Word(Word::Release))]);
     let test = |track: &Track| step(track, &rules, Event::TestBegins(ONE), 2);
     let again = test(&step(&test(&released), &rules, sign, 3));
@@ -279,6 +279,8 @@ fn a_device_with_a_network_card_at_fault_takes_the_reason_of_its_own_sign() {
     let reason = |events: &[(u64, Event)]| run(events).state.reason();
     assert_eq!(reason(&[(1, card), (2, own)]), Some(Reason::Xid(54)));
     assert_eq!(reason(&[(1, own), (2, card)]), Some(Reason::Xid(54)));
+    let verifying = run(&[(0, FAULT), (1, RESET), (2, REMEDIED)]);
+    assert_eq!(step(&verifying, &Rules::default(), card, 3), verifying, "its test goes on");
     let once = run(&[(1, card)]);
     assert_eq!(run(&[(1, card), (20, card)]), once, "a sign that lasts changes nothing");
 }

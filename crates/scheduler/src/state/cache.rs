@@ -69,6 +69,8 @@ pub(super) struct Cache {
     /// Gangs that run with fewer members than their minimum, with the time in milliseconds since when.
     below_minimum: BTreeMap<GroupName, u64>,
     full_runs: BTreeMap<GroupName, FullRun>,
+    /// Gangs with members that run, whose bindings this scheduler has read: what it saw since counts alone.
+    looked_back: BTreeSet<GroupName>,
     budgets: BTreeMap<ObjectName, Arc<Budget>>,
     footprints: HashSet<Arc<PodRequests>>,
     /// Number of footprints at which those without pods are removed.
@@ -110,6 +112,7 @@ impl Cache {
             lost: BTreeMap::new(),
             below_minimum: BTreeMap::new(),
             full_runs: BTreeMap::new(),
+            looked_back: BTreeSet::new(),
             budgets: BTreeMap::new(),
             footprints: HashSet::default(),
             max_footprints: pods::MIN_FOOTPRINTS,

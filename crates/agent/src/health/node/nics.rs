@@ -8,12 +8,17 @@ use octavo_health::signal::{Report, Signal};
 use octavo_health::unit::{DeviceId, Place, Topology, Unit};
 
 use super::NodeHealth;
-use crate::health::nics::CardLook;
+use crate::health::nics::{Card, CardLook};
 
 impl NodeHealth {
     /// Whether network cards are to be read.
     pub(crate) fn reads_nics(&self) -> bool {
         self.orders.policy.network_cards == NetworkCards::Count
+    }
+
+    /// Network cards are not read for a while.
+    pub(crate) fn pause_nics(&mut self) {
+        self.record.nics.values_mut().for_each(Card::pause);
     }
 
     /// Takes what all network cards of the node show. Before the policy is known nothing is reported: it may say that they do not count.
@@ -33,7 +38,12 @@ impl NodeHealth {
             observed.insert(pci.clone(), card.gone(now));
         }
         let before = cards.len();
-        cards.retain(|_, card| !card.is_forgotten());
+        let served: BTreeSet<&String> = looks.iter().flat_map(|look| &look.gpus).collect();
+        let is_replaced = |pci: &String, card: &Card| {
+            let mut looks = looks.iter().filter(|look| look.pci.to_string() == *pci);
+            looks.any(|look| card.is_replaced(look, &served))
+        };
+        cards.retain(|pci, card| !card.is_forgotten() && !is_replaced(pci, card));
         if is_moved || cards.len() != before {
             self.place_nics();
         }

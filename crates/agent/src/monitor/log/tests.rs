@@ -44,9 +44,9 @@ fn the_first_look_and_events_are_noted() {
     let path = folder.path().join("kern.log");
     append(&path, &line(0, 1));
     let mut reader = LogReader::new(path.clone());
-    assert!(!reader.is_open());
+    assert!(reader.is_read(), "as far as is known");
     let first = look(&mut reader, None);
-    assert!(reader.is_open() && first.events.is_empty() && first.note.is_some());
+    assert!(reader.is_read() && first.events.is_empty() && first.note.is_some());
     append(&path, "kernel: another line\n");
     assert_eq!(look(&mut reader, first.note.as_ref()), Found::default());
     append(&path, "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 32 egress\n");

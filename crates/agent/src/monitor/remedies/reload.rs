@@ -156,6 +156,8 @@ impl Reloader {
     ) -> Result<(), ReloadError> {
         // An agent that ends meanwhile would leave the node without its driver until the next one starts.
         let _task = self.tasks.token();
+        // What an earlier one left is not forgotten.
+        self.restore(driver_root)?;
         let modules = self.replaceable_modules(driver_root)?;
         let services = Users::find(&self.proc_root).services().map_err(ReloadError::InUse)?;
         self.check_dependents(&services)?;
@@ -253,23 +255,24 @@ impl Reloader {
         Ok(())
     }
 
-    /// Loads modules and starts services, each that it can. The note stays while a module is missing.
+    /// Loads modules, and starts services once the driver itself is loaded, each that it can. The note stays while a module is missing.
     fn bring_back(&self, driver_root: &Path, note: Note) -> Result<(), ReloadError> {
         let load = |module: &String| {
             let loaded = self.run(driver_root, "modprobe", &[module]);
             let error = loaded.err()?.into();
             Some(ReloadError::Load { module: module.clone(), error })
         };
-        let failed: Vec<_> = note.taken.modules.iter().rev().filter_map(load).collect();
-        if let Some(error) = failed.into_iter().next() {
-            return Err(error);
-        }
+        let missing: Vec<_> = note.taken.modules.iter().rev().filter_map(load).collect();
+        let is_driver = |error: &ReloadError| matches!(error, ReloadError::Load { module, .. } if module == modules::DRIVER);
         failpoint::hit("reload.loaded");
         let services = note.taken.services.iter().rev();
+        let services = services.filter(|_| !missing.iter().any(is_driver));
         let failed: Vec<_> =
             services.filter_map(|service| self.systemctl("start", &[service]).err()).collect();
-        note.end().map_err(|error| self.note_error(error))?;
-        failed.into_iter().next().map_or(Ok(()), Err)
+        if missing.is_empty() {
+            note.end().map_err(|error| self.note_error(error))?;
+        }
+        missing.into_iter().chain(failed).next().map_or(Ok(()), Err)
     }
 
     /// Runs `systemctl` of the host for a unit, which is the last argument.

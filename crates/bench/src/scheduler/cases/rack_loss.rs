@@ -155,6 +155,7 @@ async fn lose_node(testbed: &Testbed, measured: &mut Measured) -> anyhow::Result
     let (deleted, bound) = before.repaired(testbed, GPUS, timeout).await?;
     // The controller counts in whole seconds, so it may begin within the last one.
     let late = (deleted - began).as_secs_f64() - REPAIR_AFTER.as_secs_f64();
+    ensure!(late > -1.5, "members were deleted {:.1} s too early", -late);
     let what = "a single node lost: end of repairAfterSeconds to its eight members deleted";
     measured.add_with_goal(what, "s", Goal::Below(5.0), late.max(0.0));
     let what = "the same: the last of them deleted to all bound elsewhere";

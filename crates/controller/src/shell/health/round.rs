@@ -152,10 +152,9 @@ impl Rounds {
         } = plan(&self.facts, &mut self.memory, self.repair.as_ref(), now);
         self.planned = began.elapsed();
         self.leader.metrics.health().planned(self.planned);
+        let has_copies = orders.iter().any(|orders| orders.are_copies);
         if began < self.copies_at {
             orders.retain(|orders| !orders.are_copies);
-        } else if orders.iter().any(|orders| orders.are_copies) {
-            self.copies_at = began + COPIES_INTERVAL;
         }
         // A breaker is written before what it stops, so that a leader that follows knows of it.
         let mut of_works = std::mem::take(&mut maintenance.statuses);
@@ -174,6 +173,10 @@ impl Rounds {
         let taints = taints.into_iter().map(|(node, is_wanted)| Write::Taint(node, is_wanted));
         self.write(taints.collect()).await;
         let is_done = self.write(orders.into_iter().map(Write::Orders).collect()).await;
+        // What was too much for this round, or failed, does not wait.
+        if has_copies && is_done && began >= self.copies_at {
+            self.copies_at = began + COPIES_INTERVAL;
+        }
         // An eviction is ordered before pods are evicted: a leader that follows counts it.
         let evictions = if is_done { evictions } else { self.ordered(evictions) };
         let visits = self.order(maintenance, now);
@@ -181,7 +184,13 @@ impl Rounds {
         renew(&self.outputs.departures, departures);
         renew(&self.outputs.remediations, remediations);
         self.show();
-        if is_more { SHORTEST_OF_LONG } else { LONGEST }
+        if is_more {
+            SHORTEST_OF_LONG
+        } else if has_copies {
+            LONGEST.min(self.copies_at.saturating_duration_since(Instant::now())).max(SHORTEST)
+        } else {
+            LONGEST
+        }
     }
 
     /// Shows figures of what is written.

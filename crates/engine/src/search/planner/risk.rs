@@ -39,7 +39,7 @@ impl Planner {
             return Ok(plan);
         }
         let has_preferences = input.gang.groups.iter().any(|group| !group.penalties.is_empty());
-        let has_least = is_packed(input) && input.policy.avoids_risk() && !has_preferences;
+        let has_least = is_packed(input, world) && input.policy.avoids_risk() && !has_preferences;
         if has_least && self.packing.is_some() {
             return Ok(plan);
         }

@@ -79,6 +79,7 @@ impl Cache {
         if is_empty {
             self.members.remove(group);
             self.below_minimum.remove(group);
+            self.looked_back.remove(group);
         }
         is_empty
     }
@@ -168,9 +169,10 @@ impl Cache {
         let is_full = |spec: &GroupSpec| self.missing_if(group, spec, is_running).is_empty();
         let full = spec.clone().filter(|spec| is_full(spec));
         let is_below = spec.is_some() && full.is_none() && !self.running_members(group).is_empty();
+        let is_first_look = (is_below || full.is_some()) && self.looked_back.insert(group.clone());
         if let Some(spec) = full {
             self.note_full_run(group, spec);
-        } else if let Some(spec) = spec.filter(|_| is_below) {
+        } else if let Some(spec) = spec.filter(|_| is_below && is_first_look) {
             self.recall_full_run(group, &spec);
         }
         if is_below {

@@ -37,7 +37,7 @@ impl Cache {
     }
 
     /// Records that a gang with fewer members than its minimum ran in full before this scheduler
-    /// started, if it did.
+    /// started, if it did. Only for the first look at a gang: later its places may have been given back.
     pub(super) fn recall_full_run(&mut self, group: &GroupName, spec: &GroupSpec) {
         if self.full_runs.contains_key(group) {
             return;

@@ -104,6 +104,23 @@ fn a_gang_of_which_a_bind_fails_gets_no_spare_node() {
 }
 
 #[test]
+fn a_gang_of_which_a_bind_failed_stays_new_when_that_pod_is_created_again() {
+    let mut testbed = testbed(&NODES, &spare_nodes(1));
+    let ops = binds_of_two(&mut testbed);
+    testbed.complete(&ops[0]);
+    testbed.fail(&ops[1], FailureKind::Rejected);
+    let (waiting, lost) = bind_of(&ops[1]);
+    testbed.drop_node(&in_rack(&lost));
+    testbed.time(20_000);
+    delete(&mut testbed, &waiting);
+    testbed.time(20_000);
+    let index = waiting.trim_start_matches('m').parse().unwrap();
+    late_member(&mut testbed, index, "-again", 10);
+    testbed.time(20_000);
+    assert_eq!(placed(&mut testbed), [""; 0], "the gang never ran in full");
+}
+
+#[test]
 fn a_gang_that_grew_while_no_scheduler_ran_gets_no_spare_node() {
     let mut before = testbed(&NODES, &spare_nodes(1));
     running(&mut before, 2, 2, 0);

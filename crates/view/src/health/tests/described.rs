@@ -142,7 +142,7 @@ fn what_a_gpu_waits_for_decides_what_helps() {
     let (_, options) = with("Suspect", "test", "ObserveOnly");
     assert!(options.contains("the mode Fence or Act"), "{options}");
     let (next, options) = with("Fenced", "test", "TestNotPossible");
-    assert!(next.contains("could not be tried") && options.contains("tried again"), "{next}");
+    assert!(next.contains("cannot be tried now") && options.contains("tried again"), "{next}");
     let (next, _) = with("Suspect", "test", "");
     assert!(next.contains("It begins next."), "{next}");
     let (next, _) = with("Fenced", "test", "SomethingNew");
