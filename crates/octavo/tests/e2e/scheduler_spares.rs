@@ -63,7 +63,7 @@ async fn create_policy(testbed: &Testbed) {
         "spec": {
             "isDefault": true, "order": [{"unit": "podsDisturbed"}, {"unit": "hops"}],
             "constraints": {"spares": [{
-                "level": "topology.octavo.dev/block", "nodes": SPARES, "lendBelowPriority": 0,
+                "level": "block", "nodes": SPARES, "lendBelowPriority": 0,
             }]},
         },
     }));

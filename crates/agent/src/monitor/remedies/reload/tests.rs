@@ -241,10 +241,13 @@ fn what_a_dead_agent_took_away_is_brought_back_by_the_next() {
     node.set("broken-nvidia_uvm", "");
     let error = node.restore().unwrap_err();
     assert!(error.starts_with("nvidia_uvm cannot be loaded again"), "{error}");
-    assert_eq!(node.done(), ["modprobe nvidia", "modprobe nvidia_uvm"]);
+    let expected = ["modprobe nvidia", "modprobe nvidia_uvm", "start nvidia-persistenced.service"];
+    assert_eq!(node.done(), expected, "the service needs no other module");
+    let error = node.reload().unwrap_err();
+    assert!(error.starts_with("nvidia_uvm cannot be loaded again"), "{error}");
+    assert_eq!(node.done(), expected, "nothing is taken away while a note is left");
     fs::remove_file(node.folder.path().join("broken-nvidia_uvm")).unwrap();
     assert_eq!(node.restore(), Ok(true), "the note stayed");
-    let expected = ["modprobe nvidia", "modprobe nvidia_uvm", "start nvidia-persistenced.service"];
     assert_eq!(node.done(), expected);
     assert_eq!(node.restore(), Ok(false));
 }
