@@ -265,6 +265,13 @@ mod tests {
         } else {
             assert!(ran.unwrap_err().to_string().contains("cannot run /"));
         }
+        // The host has a program of that name, which would run.
+        let other = self::root("");
+        let file = other.path().join("usr/bin/readlink");
+        std::fs::rename(other.path().join("usr/bin/nvidia-smi"), &file).unwrap();
+        std::fs::write(&file, "no program").unwrap();
+        let error = run_in_root(other.path(), "readlink", &["/"], long).unwrap_err().to_string();
+        assert!(error.contains("cannot run /usr/bin/readlink"), "{error}");
         let empty = tempfile::tempdir().unwrap();
         let error = run_in_root(empty.path(), "modprobe", &[], long).unwrap_err().to_string();
         assert!(error.contains("no modprobe"), "{error}");

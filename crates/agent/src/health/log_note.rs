@@ -41,11 +41,6 @@ impl LogNote {
 }
 
 impl NodeHealth {
-    /// Whether this agent has the node, and with it the record.
-    pub(crate) fn is_active(&self) -> bool {
-        self.is_active
-    }
-
     /// Where the log is read on. `None`: at its end.
     pub(crate) fn log_note(&self) -> Option<&LogNote> {
         self.record.kernel_log.as_ref()

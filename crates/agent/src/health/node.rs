@@ -49,7 +49,7 @@ pub(crate) struct NodeHealth {
     /// From when on links are to be active, in seconds.
     links_count_from: u64,
     /// Whether this agent has the node, and with it the record.
-    pub(super) is_active: bool,
+    is_active: bool,
     /// The island of the node's NVSwitches.
     switches: Option<u32>,
     /// What came since the last decision.
@@ -157,6 +157,11 @@ impl NodeHealth {
                 known.seen = seen;
             }
         }
+    }
+
+    /// Whether this agent has the node, and with it the record.
+    pub(crate) fn is_active(&self) -> bool {
+        self.is_active
     }
 
     /// Leaves the record to another agent. What was wanted is of no account any more.

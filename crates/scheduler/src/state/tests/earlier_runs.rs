@@ -88,8 +88,8 @@ fn a_gang_that_a_killed_scheduler_bound_in_part_gets_no_spare_node() {
     }
 }
 
-#[test]
-fn a_gang_of_which_a_bind_fails_gets_no_spare_node() {
+/// A gang of two, of which a bind was refused by a node that is gone since. Returns the pod that waits, and the node.
+fn bound_in_part() -> (Testbed, String, String) {
     let mut testbed = testbed(&NODES, &spare_nodes(1));
     let ops = binds_of_two(&mut testbed);
     testbed.complete(&ops[0]);
@@ -97,6 +97,12 @@ fn a_gang_of_which_a_bind_fails_gets_no_spare_node() {
     let (waiting, lost) = bind_of(&ops[1]);
     testbed.drop_node(&in_rack(&lost));
     testbed.time(20_000);
+    (testbed, waiting, lost)
+}
+
+#[test]
+fn a_gang_of_which_a_bind_fails_gets_no_spare_node() {
+    let (mut testbed, waiting, lost) = bound_in_part();
     assert_eq!(placed(&mut testbed), [""; 0]);
     testbed.node(&in_rack(&lost));
     testbed.time(20_000);
@@ -105,13 +111,7 @@ fn a_gang_of_which_a_bind_fails_gets_no_spare_node() {
 
 #[test]
 fn a_gang_of_which_a_bind_failed_stays_new_when_that_pod_is_created_again() {
-    let mut testbed = testbed(&NODES, &spare_nodes(1));
-    let ops = binds_of_two(&mut testbed);
-    testbed.complete(&ops[0]);
-    testbed.fail(&ops[1], FailureKind::Rejected);
-    let (waiting, lost) = bind_of(&ops[1]);
-    testbed.drop_node(&in_rack(&lost));
-    testbed.time(20_000);
+    let (mut testbed, waiting, _) = bound_in_part();
     delete(&mut testbed, &waiting);
     testbed.time(20_000);
     let index = waiting.trim_start_matches('m').parse().unwrap();

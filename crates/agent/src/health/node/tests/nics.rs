@@ -78,8 +78,8 @@ fn pods_on_the_gpu_run_to_their_end() {
     assert_eq!(shown(&health, 0), ("Probation", None, 1));
 }
 
-#[test]
-fn a_test_that_passes_while_the_card_is_down_returns_nothing() {
+/// A test of the first GPU runs. Its card is down at one look, and none is reported yet.
+fn down_in_a_test() -> (NodeHealth, TestRun) {
     let mut health = with_cards(None);
     let mut wanted = orders(Mode::Fence);
     wanted.policy.test = Test::Probe;
@@ -89,8 +89,13 @@ fn a_test_that_passes_while_the_card_is_down_returns_nothing() {
     health.answer(&uuid(0), &Ok(well()), 2);
     decide(&mut health, 2);
     let run = health.next_tests(2).unwrap();
-    // The first look at which the card is down; none is reported yet.
     health.nics(&[card(0, &[0], false), card(1, &[1], true)], 10);
+    (health, run)
+}
+
+#[test]
+fn a_test_that_passes_while_the_card_is_down_returns_nothing() {
+    let (mut health, run) = down_in_a_test();
     let passed = (run.tests[0].0, uuid(0), TestResult::Passed);
     health.tested(vec![passed]);
     decide(&mut health, 10);
@@ -107,16 +112,7 @@ fn a_test_that_passes_while_the_card_is_down_returns_nothing() {
 
 #[test]
 fn a_test_that_found_a_fault_of_the_gpu_has_failed_whatever_the_card_is() {
-    let mut health = with_cards(None);
-    let mut wanted = orders(Mode::Fence);
-    wanted.policy.test = Test::Probe;
-    health.set_orders(wanted, 1);
-    health.answer(&uuid(0), &Ok(advice(RecoveryAction::DrainP2p)), 1);
-    health.decide(1, |_| true);
-    health.answer(&uuid(0), &Ok(well()), 2);
-    decide(&mut health, 2);
-    let run = health.next_tests(2).unwrap();
-    health.nics(&[card(0, &[0], false), card(1, &[1], true)], 10);
+    let (mut health, run) = down_in_a_test();
     health.tested(vec![(run.tests[0].0, uuid(0), TestResult::Failed("memory".to_owned()))]);
     decide(&mut health, 10);
     assert_eq!(reason(&health, 0), Some(Reason::TestFailed));

@@ -51,6 +51,7 @@ impl Node {
             "driver",
             "rmmod",
             "echo rmmod $1 >> log
+            while [ -e hold ]; do sleep 0.01; done
             if [ -e stuck-$1 ]; then echo Module $1 is in use >&2; exit 1; fi
             sed -i \"/^$1 /d\" proc/modules",
         );
@@ -221,10 +222,26 @@ fn a_service_that_does_not_stop_leaves_the_modules_alone() {
 fn an_agent_that_ends_loads_the_driver_before() {
     let node = Node::new();
     node.stop.cancel();
-    node.reloader.tasks.close();
     assert!(node.reload().unwrap_err().starts_with("the agent ends"));
     let loads: Vec<_> = RELOAD.into_iter().skip(4).collect();
     assert_eq!(node.done(), loads);
+}
+
+#[test]
+fn a_process_that_ends_waits_for_its_reload() {
+    let node = Node::new();
+    node.set("hold", "");
+    node.reloader.tasks.close();
+    let log = node.folder.path().join("log");
+    thread::scope(|scope| {
+        let reload = scope.spawn(|| node.reload());
+        while !fs::read_to_string(&log).unwrap().contains("rmmod") {
+            thread::yield_now();
+        }
+        assert!(!node.reloader.tasks.is_empty());
+        fs::remove_file(node.folder.path().join("hold")).unwrap();
+        reload.join().unwrap().unwrap();
+    });
     assert!(node.reloader.tasks.is_empty());
 }
 
