@@ -1,9 +1,11 @@
 //! A lab for one test, with queries for tests.
 
+use std::cell::RefCell;
 use std::fmt::Debug;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Event, Pod};
@@ -22,6 +24,23 @@ const WAIT_TIMEOUT: Duration = Duration::from_mins(4);
 
 /// Lines of each log after a failure: all of them would hide what failed.
 const LOG_LINES: usize = 40;
+
+thread_local! {
+    /// The message of the panic that ends this thread's test.
+    static FAILURE: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Keeps messages of panics. A failed test repeats its own below the logs, where a report that is cut in its middle still has it.
+fn keep_failures() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let print = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |failure| {
+            FAILURE.set(failure.to_string());
+            print(failure);
+        }));
+    });
+}
 
 /// A lab that ends with the test.
 pub(crate) struct Testbed {
@@ -104,6 +123,7 @@ impl Testbed {
 
     /// Starts a lab with the given options and waits until it is ready.
     pub(crate) async fn up_with(options: impl FnOnce(&Path) -> UpOptions) -> Self {
+        keep_failures();
         let _ = rustls::crypto::ring::default_provider().install_default();
         // Socket paths are limited, so the folder's name must be short.
         let folder = tempfile::Builder::new().prefix("oe").tempdir().unwrap();
@@ -370,6 +390,7 @@ impl Drop for Testbed {
                     println!("{name}:\n{}", last.join("\n"));
                 }
             }
+            println!("{}", FAILURE.take());
         } else {
             assert!(ended.unwrap().status.success(), "octavo lab down failed");
         }

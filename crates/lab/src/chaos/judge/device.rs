@@ -100,6 +100,10 @@ impl Device {
     /// Reports were missed: of attempts since its return not all are known.
     pub(super) fn reports_missed(&mut self) {
         self.remedies.restart();
+        if self.reported.state == "Resetting" {
+            // Its reset may be still to come.
+            self.remedies.attempted(self.reported.attempt);
+        }
     }
 
     /// It is out of service at the end.

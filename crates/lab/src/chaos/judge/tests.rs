@@ -224,6 +224,23 @@ fn each_attempt_resets_once() {
     judge.looked(seconds(24), &gpu(0), 6, true);
     judge.take(seconds(25), Seen::Device(gpu(0), reported("Probation", None, 1)));
     assert_eq!(kinds(&judge), ["RemedyRepeated"]);
+    // The look that shows the reset may come after the report of the return.
+    let mut judge = out_of_service();
+    judge.looked(seconds(24), &gpu(0), 5, true);
+    judge.take(seconds(25), Seen::Device(gpu(0), reported("Probation", None, 1)));
+    judge.looked(seconds(25), &gpu(0), 6, true);
+    judge.injected(seconds(26), gpu(0), GpuFault::Xid(95));
+    judge.take(seconds(27), Seen::Device(gpu(0), reported("Resetting", Some("Xid"), 2)));
+    judge.looked(seconds(28), &gpu(0), 7, true);
+    judge.take(seconds(29), Seen::Device(gpu(0), reported("Probation", None, 2)));
+    assert_eq!(kinds(&judge), [""; 0]);
+    // The reset of an attempt that was reported before the watch was interrupted.
+    let mut judge = out_of_service();
+    judge.take(seconds(24), Seen::ReportsUnknown);
+    judge.looked(seconds(24), &gpu(0), 4, true);
+    judge.looked(seconds(25), &gpu(0), 5, true);
+    judge.take(seconds(26), Seen::Device(gpu(0), reported("Probation", None, 1)));
+    assert_eq!(kinds(&judge), [""; 0]);
     // Two attempts, another board, and an interrupted watch.
     let mut judge = out_of_service();
     judge.take(seconds(24), Seen::Device(gpu(0), reported("Resetting", Some("Xid"), 3)));

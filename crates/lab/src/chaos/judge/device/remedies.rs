@@ -12,10 +12,10 @@ const ATTEMPT_LAGS: Duration = Duration::from_secs(30);
 /// Resets and attempts since a GPU was last in service.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Remedies {
-    /// Resets so far; `None` before the first look.
+    /// Resets at the last look; `None` before the first one.
     begun: Option<u64>,
-    /// Resets until it was last in service.
-    before: u64,
+    /// Resets until it was last in service, as the first look after it shows.
+    before: Option<u64>,
     /// Numbers of attempts since then.
     attempts: BTreeSet<i64>,
     /// Since when there are more resets than attempts.
@@ -36,15 +36,16 @@ impl Remedies {
     /// Takes the number of resets so far.
     pub(super) fn count(&mut self, begun: u64) {
         // Of another board it begins at zero.
-        if self.begun.is_none_or(|known| begun < known) {
-            self.before = begun;
+        if self.before.is_none() || self.begun.is_some_and(|known| begun < known) {
+            self.before = Some(begun);
         }
         self.begun = Some(begun);
     }
 
-    /// Counts from now on.
+    /// Counts from the next look on. The report of a return may come before the look that shows the last reset. So a reset too many between
+    /// two looks goes unseen there.
     pub(super) fn restart(&mut self) {
-        self.before = self.begun.unwrap_or_default();
+        self.before = None;
         self.attempts.clear();
         self.excess_since = None;
     }
@@ -65,7 +66,8 @@ impl Remedies {
 
     /// More resets than attempts, where all attempts are reported.
     pub(super) fn excess_at_return(&self, name: &DeviceName) -> Option<Broken> {
-        let resets = self.begun.unwrap_or_default().saturating_sub(self.before);
+        let begun = self.begun.unwrap_or_default();
+        let resets = begun.saturating_sub(self.before.unwrap_or(begun));
         let attempts = self.attempts.len() as u64;
         (resets > attempts).then(|| Broken::RemedyRepeated {
             device: name.clone(),
