@@ -1,6 +1,6 @@
 //! The shares of each GPU.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::cuda::{Device, Status};
 use crate::driver::call;
@@ -16,13 +16,35 @@ const RESOLVED: u64 = 1 << 63;
 
 const _: () = assert!(MAX_SHARES < 63);
 
-/// One word per GPU, with a bit for each of its shares.
+/// The number of GPUs is not known.
+const UNKNOWN: u32 = 0;
+/// The process sees one GPU.
+const ONE: u32 = 1;
+/// It sees several.
+const SEVERAL: u32 = 2;
+
+/// The GPUs that a process sees. Zero bytes are those of which nothing is known.
 #[derive(Debug)]
 pub(crate) struct Devices {
+    /// One word per GPU, with a bit for each of its shares.
     words: [AtomicU64; MAX_DEVICES],
+    /// How many there are, as one of the values above.
+    number: AtomicU32,
 }
 
 impl Devices {
+    /// Whether the process sees one GPU.
+    pub(crate) fn is_one(&self) -> bool {
+        if self.number.load(Ordering::Relaxed) == UNKNOWN {
+            let mut count = 0;
+            if !call::cuDeviceGetCount(Out::to(&mut count)).is_success() {
+                return false;
+            }
+            self.number.store(if count == 1 { ONE } else { SEVERAL }, Ordering::Relaxed);
+        }
+        self.number.load(Ordering::Relaxed) == ONE
+    }
+
     /// The shares of a GPU as bits; `None` if the driver does not know the GPU.
     fn bits(&self, device: Device, shares: &[Share]) -> Option<u64> {
         let word = self.words.get(usize::try_from(device).ok()?)?;

@@ -19,10 +19,6 @@
 //! Memory of other functions stays where it is: small pieces of slabs, pools, arrays, contexts, what a program maps itself. So do
 //! plain allocations for which a step failed, and all of a process that sees several GPUs: they could not reach it by peer access.
 
-use core::sync::atomic::{AtomicU32, Ordering};
-
-use crate::driver::call;
-use crate::platform::ffi::Out;
 use crate::shares::Shares;
 
 mod calls;
@@ -43,32 +39,9 @@ pub(crate) use span::SYNC_MEMOPS;
 #[derive(Debug)]
 pub(crate) struct Movable {
     calls: Calls,
-    /// One of the values below.
-    gpus: AtomicU32,
 }
-
-/// The number of GPUs is not known.
-const UNKNOWN: u32 = 0;
-/// The process sees one GPU.
-const ONE: u32 = 1;
-/// It sees several.
-const SEVERAL: u32 = 2;
 
 /// Begins with the shares of a process.
 pub(crate) fn begin(shares: &Shares) {
     calls::count(shares.all().iter().any(|share| share.moves_pages));
-}
-
-impl Movable {
-    /// Whether the process sees one GPU.
-    fn has_one_gpu(&self) -> bool {
-        if self.gpus.load(Ordering::Relaxed) == UNKNOWN {
-            let mut count = 0;
-            if !call::cuDeviceGetCount(Out::to(&mut count)).is_success() {
-                return false;
-            }
-            self.gpus.store(if count == 1 { ONE } else { SEVERAL }, Ordering::Relaxed);
-        }
-        self.gpus.load(Ordering::Relaxed) == ONE
-    }
 }

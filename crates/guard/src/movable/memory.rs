@@ -93,7 +93,7 @@ pub(crate) fn allocate(bytes: u64) -> Option<Result<Pointer, Status>> {
     }
     let process = process::get().ok()?;
     let device = devices::current().ok()?;
-    if !process.movable.has_one_gpu() {
+    if !process.devices.is_one() {
         return None;
     }
     let charge = match account::charge(device, slabs::large_bytes(bytes)) {

@@ -20,7 +20,7 @@ pub(crate) fn serve(process: &'static Process, share: &Share) {
         return;
     }
     let Some(page) = share.leases.page() else { return };
-    let can_move = if process.movable.has_one_gpu() { CAN_MOVE } else { CANNOT_MOVE };
+    let can_move = if process.devices.is_one() { CAN_MOVE } else { CANNOT_MOVE };
     page.can_move.store(can_move, Ordering::Relaxed);
     let asked = page.move_asked.load(Ordering::Acquire);
     if asked != page.move_done.load(Ordering::Relaxed) {

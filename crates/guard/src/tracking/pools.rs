@@ -6,9 +6,9 @@
 //! the pool as it is. So if trimming did not help, an allocation that fits into the pool's idle
 //! memory is tried without a charge. It is undone if the pool grew all the same.
 //!
-//! The driver must not be asked about a destroyed pool. The guard's own calls *pin* a pool, and its
-//! destruction waits until it is not pinned. Allocations outlive their pool, so its remaining
-//! pointers are counted.
+//! The driver must not be asked about a destroyed pool. An allocation and the guard's own calls *pin*
+//! a pool, and its destruction waits until it is not pinned. Allocations outlive their pool, so its
+//! remaining pointers are counted.
 //!
 //! An exported pool is charged at its peak size until the process ends. An imported pool is not
 //! charged: the exporting process is.
@@ -88,19 +88,31 @@ impl Pool {
         }
     }
 
-    /// Whether it was recorded.
-    fn is_known(self) -> bool {
-        self.change(|_| ()).is_some()
-    }
-
     /// Its reserve; `None` if it is not charged.
     fn reserve(self) -> Option<Reserve> {
-        let word = self.change(|entry| entry.extra[FLAGS_WORD])?;
-        let device = u32::try_from(word >> DEVICE_SHIFT).unwrap_or(0).cast_signed();
-        (word & UNCOUNTED == 0).then_some(Reserve {
+        self.reserve_of(self.change(|entry| entry.extra[FLAGS_WORD])?)
+    }
+
+    fn reserve_of(self, flags: u64) -> Option<Reserve> {
+        let device = u32::try_from(flags >> DEVICE_SHIFT).unwrap_or(0).cast_signed();
+        (flags & UNCOUNTED == 0).then_some(Reserve {
             kind: EntryKind::Pool,
             key: self.key(),
             device,
+        })
+    }
+
+    /// Pins it for an allocation, unless it is destroyed. `None` if it is not known.
+    fn pin(self) -> Option<Pinned> {
+        let (flags, is_held) = self.change(|entry| {
+            let flags = &mut entry.extra[FLAGS_WORD];
+            let is_held = *flags & (UNCOUNTED | ENDING | ENDED) == 0;
+            *flags += if is_held { PIN } else { 0 };
+            (*flags, is_held)
+        })?;
+        Some(match self.reserve_of(flags) {
+            Some(reserve) => Pinned::Charged(reserve, Pin { pool: self, is_held, pointers: 0 }),
+            None => Pinned::Uncharged,
         })
     }
 
@@ -132,9 +144,7 @@ impl Pool {
     }
 
     fn attribute(self, attribute: u32) -> Option<u64> {
-        let mut value = 0;
-        let ask = || call::cuMemPoolGetAttribute(self.0, attribute, Out::to(&mut value));
-        self.while_pinned(ask).filter(|status| status.is_success()).map(|_| value)
+        self.while_pinned(|| ask(self, attribute))?
     }
 
     /// Reserved bytes that are not in use.
@@ -206,19 +216,59 @@ impl Pool {
     }
 }
 
-fn record_pointer(process: &Process, address: Pointer, pool: Pool) {
-    let entry = Entry { charge: Charge::NONE, context: 0, extra: [pool.key(), 0] };
-    match process.table.insert(EntryKind::Pooled, address, entry) {
-        Ok(None) => {
+/// What an allocation finds of its pool.
+enum Pinned {
+    /// A charged pool, which is kept until the pin is dropped, unless its destruction had begun.
+    Charged(Reserve, Pin),
+    /// One that is not charged.
+    Uncharged,
+}
+
+/// Keeps a pool until it is dropped.
+struct Pin {
+    pool: Pool,
+    /// False for a pool whose destruction had begun: the driver must not be asked.
+    is_held: bool,
+    /// Its pointers that were recorded meanwhile.
+    pointers: u64,
+}
+
+impl Pin {
+    /// Bytes that the pool has reserved, as the driver says.
+    fn reserved(&self) -> Option<u64> {
+        if self.is_held { ask(self.pool, RESERVED_BYTES) } else { None }
+    }
+
+    /// Records a pointer of a pool, which is mostly this one.
+    fn record_pointer(&mut self, process: &Process, address: Pointer, pool: Pool) {
+        let entry = Entry { charge: Charge::NONE, context: 0, extra: [pool.key(), 0] };
+        // Without an entry, the pool may end before its memory, as if the memory were freed.
+        let Ok(old) = process.table.insert(EntryKind::Pooled, address, entry) else { return };
+        if pool == self.pool {
+            self.pointers += 1;
+        } else {
             pool.change(|entry| entry.extra[POINTERS_WORD] += 1);
         }
-        Ok(Some(old)) => {
-            pool.change(|entry| entry.extra[POINTERS_WORD] += 1);
+        if let Some(old) = old {
             pool_of_entry(&old).drop_pointer();
         }
-        // Without an entry, the pool may end before its memory, as if the memory were freed.
-        Err(_) => {}
     }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.pool.change(|entry| {
+            entry.extra[FLAGS_WORD] -= if self.is_held { PIN } else { 0 };
+            entry.extra[POINTERS_WORD] += self.pointers;
+        });
+    }
+}
+
+/// Asks the driver for an attribute of a pool that is not destroyed meanwhile.
+fn ask(pool: Pool, attribute: u32) -> Option<u64> {
+    let mut value = 0;
+    let status = call::cuMemPoolGetAttribute(pool.0, attribute, Out::to(&mut value));
+    status.is_success().then_some(value)
 }
 
 fn pool_of_entry(entry: &Entry) -> Pool {

@@ -7,6 +7,7 @@ use crate::devices;
 use crate::driver::call;
 use crate::platform::ffi::Out;
 use crate::platform::sys::task;
+use crate::process;
 use crate::tracking::captures;
 
 /// A stream argument.
@@ -85,6 +86,10 @@ impl Stream {
 
     /// Its GPU, and whether that is sure: drivers before CUDA 12.8 do not report the GPU of a stream, and it may not be the current one.
     pub(crate) fn device(self) -> Result<(Device, bool), Status> {
+        // Without a context the call that follows fails.
+        if process::get().is_ok_and(|process| process.devices.is_one()) {
+            return Ok((0, true));
+        }
         if self.handle <= LAST_DEFAULT {
             return Ok((devices::current()?, true));
         }

@@ -95,8 +95,10 @@ impl Reserve {
         if bytes == 0 {
             return Ok(Charge::NONE);
         }
-        let share = self.change(|entry| entry.charge.share).unwrap_or(0);
-        let advance = charge(self.device, share, bytes)?;
+        // Of one share it is known which it is.
+        let is_one = process::get()?.shares.all().len() == 1;
+        let share = if is_one { None } else { self.change(|entry| entry.charge.share) };
+        let advance = charge(self.device, share.unwrap_or(0), bytes)?;
         self.change(|entry| entry.extra[ADVANCED_WORD] += advance.bytes);
         Ok(advance)
     }
@@ -138,28 +140,34 @@ impl Reserve {
     ) -> Result<(), GrowthRefused> {
         let ticket = next_ticket();
         let size = size();
-        let missing = self.change(|entry| {
+        let settled = self.change(|entry| {
             // Advances of other threads are for growth that this report may already show.
             let covered = entry.charge.bytes + entry.extra[ADVANCED_WORD];
-            if latest_ticket(entry) > ticket {
-                0
+            let missing = size.unwrap_or(0).saturating_sub(covered);
+            if missing > 0 && latest_ticket(entry) <= ticket {
+                Err(missing)
             } else {
-                size.unwrap_or(0).saturating_sub(covered)
+                Ok(record_size(entry, self.device, advance, ticket, size))
             }
         });
-        if let Some(missing) = missing.filter(|missing| *missing > 0) {
-            match self.advance_once(missing) {
-                Ok(more) => {
-                    if advance.share == 0 || advance.share == more.share {
-                        advance = Charge { share: more.share, bytes: advance.bytes + more.bytes };
-                    } else {
-                        // It is of another share. The remainder is charged unchecked where the
-                        // reserve lies.
-                        self.cancel_advance(more);
-                    }
-                }
-                Err(_) => return Err(GrowthRefused(advance)),
+        let missing = match settled {
+            Some(Err(missing)) => missing,
+            settled => {
+                release(settled.map_or(advance, |unused| unused.unwrap_or(advance)));
+                return Ok(());
             }
+        };
+        match self.advance_once(missing) {
+            Ok(more) => {
+                if advance.share == 0 || advance.share == more.share {
+                    advance = Charge { share: more.share, bytes: advance.bytes + more.bytes };
+                } else {
+                    // It is of another share. The remainder is charged unchecked where the
+                    // reserve lies.
+                    self.cancel_advance(more);
+                }
+            }
+            Err(_) => return Err(GrowthRefused(advance)),
         }
         self.finish_advance(advance, ticket, size);
         Ok(())

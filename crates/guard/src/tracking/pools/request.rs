@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 use octavo_guard_abi::charge::{PHYSICAL_GRANULE, rounded};
 
 use super::current::CurrentPool;
-use super::{ANY_POOLED, Pool, RESERVED_BYTES, record_pointer};
+use super::{ANY_POOLED, Pinned, Pool};
 use crate::cuda::{Pointer, Status};
 use crate::hooks::pools::real;
 use crate::leases::wait_while_suspended;
@@ -51,27 +51,30 @@ impl<M: FnOnce() -> Status> PoolAllocation<M> {
         let Some(pool) = self.pool.or(current.as_ref().map(|current| current.pool)) else {
             return Ok((self.make)());
         };
-        if !pool.is_known() {
+        let pinned = if let Some(pinned) = pool.pin() {
+            pinned
+        } else {
             pool.record(Some(self.stream.device()?.0))?;
-        }
-        let Some(reserve) = pool.reserve() else { return Ok((self.make)()) };
+            pool.pin().unwrap_or(Pinned::Uncharged)
+        };
+        let Pinned::Charged(reserve, mut pin) = pinned else { return Ok((self.make)()) };
         let bytes = rounded(self.bytes as u64, PHYSICAL_GRANULE);
         let (advance, _under_way) = charge_growth(process, pool, &reserve, bytes)?;
         ANY_POOLED.store(true, Ordering::Relaxed);
         let status = (self.make)();
         let address = self.pointer.read().filter(|_| status.is_success());
         let Some(address) = address else {
-            reserve.settle(advance, || pool.attribute(RESERVED_BYTES));
+            reserve.settle(advance, || pin.reserved());
             return Ok(status);
         };
         // Another thread may have changed the current pool of the GPU meanwhile.
         let own = current.map_or(pool, |current| current.of_allocation(address));
         if own != pool {
-            reserve.settle(advance, || pool.attribute(RESERVED_BYTES));
+            reserve.settle(advance, || pin.reserved());
             own.record(Some(reserve.device))?;
             own.settle();
         } else if let Err(GrowthRefused(advance)) =
-            reserve.settle_growth(advance, || pool.attribute(RESERVED_BYTES))
+            reserve.settle_growth(advance, || pin.reserved())
         {
             if self.stream.is_per_thread {
                 real::cuMemFreeAsync_ptsz(address, self.stream.handle);
@@ -80,11 +83,11 @@ impl<M: FnOnce() -> Status> PoolAllocation<M> {
             }
             self.stream.synchronize();
             pool.trim(reserve.counted());
-            reserve.settle(advance, || pool.attribute(RESERVED_BYTES));
+            reserve.settle(advance, || pin.reserved());
             account::note_refusal(reserve.device);
             return Err(Status::OUT_OF_MEMORY);
         }
-        record_pointer(process, address, own);
+        pin.record_pointer(process, address, own);
         Ok(status)
     }
 }
