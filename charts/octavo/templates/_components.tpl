@@ -121,6 +121,11 @@ spec:
             - {{ printf "--metrics-listen=:%d" (int $settings.metricsPort) }}
             - {{ printf "--metrics-access=%s" (include "octavo.metricsAccess" (dict "Values" $root.Values "setting" $settings.metricsAccess)) }}
           env:
+            {{- if eq .component "controller" }}
+            # glibc keeps freed memory in an arena of each thread. What is freed in the only one is used again.
+            - name: MALLOC_ARENA_MAX
+              value: "1"
+            {{- end }}
             # Identity of the lease holder.
             - name: POD_NAME
               valueFrom:

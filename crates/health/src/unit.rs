@@ -54,7 +54,7 @@ pub struct Place {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
     places: BTreeMap<DeviceId, Place>,
-    /// The devices of each part, in order.
+    /// The devices of each part that is no device, in order.
     devices: BTreeMap<Unit, Vec<DeviceId>>,
     nodes: usize,
 }
@@ -76,7 +76,6 @@ impl Topology {
     ) -> Self {
         let mut devices: BTreeMap<Unit, Vec<DeviceId>> = BTreeMap::new();
         for (device, place) in &places {
-            devices.insert(Unit::Device(*device), vec![*device]);
             for unit in place.around() {
                 devices.entry(unit).or_default().push(*device);
             }
@@ -90,9 +89,18 @@ impl Topology {
         Self { places, devices, nodes }
     }
 
+    /// With this many nodes in all: the devices of some may be left out.
+    #[must_use]
+    pub fn of_nodes(self, nodes: usize) -> Self {
+        Self { nodes, ..self }
+    }
+
     /// The devices of a part, in order; none if it is unknown.
     pub fn devices(&self, unit: Unit) -> &[DeviceId] {
-        self.devices.get(&unit).map_or(&[], Vec::as_slice)
+        let Unit::Device(device) = unit else {
+            return self.devices.get(&unit).map_or(&[], Vec::as_slice);
+        };
+        self.places.get_key_value(&device).map_or(&[], |(device, _)| std::slice::from_ref(device))
     }
 
     /// Where a device is.

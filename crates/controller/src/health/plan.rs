@@ -24,7 +24,7 @@ use crate::config::RepairConfig;
 /// What is to be done now.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// Orders that differ from those of the agents' objects. Those that change copies alone are last.
+    /// Orders that differ from those of the agents' objects. Those that change copies alone are last, and not all of them may be there.
     pub orders: Vec<NodeOrders>,
     /// Statuses of policies that differ from those written.
     pub statuses: Vec<PolicyStatus>,
@@ -101,9 +101,14 @@ pub struct Candidate {
     pub device: String,
 }
 
+/// Orders that are written after one plan, and statuses. The rest is planned again.
+pub const WRITES_OF_A_ROUND: usize = 256;
+
 /// What a controller remembers from plan to plan while it leads.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
+    /// The last node whose orders were written when there were more than are written after one plan. Those that follow it come first.
+    pub last_orders: String,
     /// By policy.
     breakers: BTreeMap<String, Breaker>,
     /// What was found out by reading pods.
@@ -130,9 +135,42 @@ struct Breaker {
     until: u64,
 }
 
+/// Orders as they are found. Those that change copies alone may be as many as there are nodes. So no more of them are kept than are written,
+/// and one that shows that there are more.
+struct Orders<'a> {
+    last: &'a str,
+    acts: Vec<NodeOrders>,
+    /// By whether their turn is over, and by node.
+    copies: BTreeMap<(bool, String), NodeOrders>,
+}
+
+impl Orders<'_> {
+    fn extend(&mut self, found: impl IntoIterator<Item = NodeOrders>) {
+        for orders in found {
+            if orders.are_copies {
+                let turn = (*orders.node <= *self.last, orders.node.clone());
+                self.copies.insert(turn, orders);
+                if self.copies.len() > WRITES_OF_A_ROUND + 1 {
+                    self.copies.pop_last();
+                }
+            } else {
+                self.acts.push(orders);
+            }
+        }
+    }
+
+    /// Those that change copies alone are last.
+    fn all(mut self) -> Vec<NodeOrders> {
+        self.acts.extend(self.copies.into_values());
+        self.acts
+    }
+}
+
 /// Plans at a time, in seconds since 1970. `repair` is `None` if another program deletes members of gangs on lost nodes.
 pub fn plan(facts: &Facts, memory: &mut Memory, repair: Option<&RepairConfig>, now: u64) -> Plan {
     let mut plan = Plan::default();
+    let last = std::mem::take(&mut memory.last_orders);
+    let mut orders = Orders { last: &last, acts: Vec::new(), copies: BTreeMap::new() };
     let mut domains: BTreeMap<&str, Members<'_>> = BTreeMap::new();
     let mut overlaps: BTreeMap<&str, (&str, usize)> = BTreeMap::new();
     for (name, health) in &facts.healths {
@@ -145,7 +183,7 @@ pub fn plan(facts: &Facts, memory: &mut Memory, repair: Option<&RepairConfig>, n
             domains.entry(first).or_default().add(name, node, health);
         } else {
             // No other policy takes the place of one that is not valid, as on the node itself: it might disturb more.
-            plan.orders.extend(orders::without_policy(name, health));
+            orders.extend(orders::without_policy(name, health));
         }
         if let Some((first, _)) = first {
             for (other, _) in applies {
@@ -177,7 +215,7 @@ pub fn plan(facts: &Facts, memory: &mut Memory, repair: Option<&RepairConfig>, n
             domain::decide(checked, members, breaker, disturbed, now)
         });
         if let Some(decided) = &decided {
-            plan.orders.extend(orders::of(decided, now));
+            orders.extend(orders::of(decided, now));
             plan.evictions.extend(evictions(decided));
             plan.candidates.extend(decided.candidates());
             budgets.insert(name, decided.eviction_budget(now));
@@ -206,7 +244,8 @@ pub fn plan(facts: &Facts, memory: &mut Memory, repair: Option<&RepairConfig>, n
     if facts.have_maintenances() {
         plan.maintenance = maintenance::plan(facts, &mut budgets, findings, now);
     }
-    plan.orders.sort_by_key(|orders| orders.are_copies);
+    plan.orders = orders.all();
+    memory.last_orders = last;
     plan
 }
 

@@ -96,7 +96,12 @@ pub(crate) fn command(component: Component, layout: &Layout, settings: &Settings
     });
     // Of repeated flags the last one counts.
     args.extend(settings.more_args.get(&component).into_iter().flatten().cloned());
-    CommandLine { program, args, env: BTreeMap::new() }
+    let env = match component {
+        // As the chart sets it.
+        Component::OctavoController => [("MALLOC_ARENA_MAX".to_owned(), "1".to_owned())].into(),
+        _ => BTreeMap::new(),
+    };
+    CommandLine { program, args, env }
 }
 
 /// Arguments of a hidden subcommand of `octavo lab`.

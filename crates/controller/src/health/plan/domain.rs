@@ -23,7 +23,9 @@ use crate::health::maintenance::EvictionBudget;
 #[derive(Debug, Default)]
 pub(super) struct Members<'a> {
     nodes: Vec<(&'a str, &'a NodeFacts, &'a HealthFacts)>,
-    members: Vec<Member<'a>>,
+    devices: Vec<Member<'a>>,
+    /// Devices of nodes on which something may be decided.
+    concerned: Vec<DeviceId>,
 }
 
 /// A device.
@@ -44,7 +46,7 @@ pub(super) struct Member<'a> {
 pub(super) struct Decided<'a> {
     pub(super) policy: &'a Policy,
     pub(super) members: Members<'a>,
-    /// What each device is by its record at this time, before the decision.
+    /// What each device that is concerned is by its record at this time, before the decision.
     pub(super) before: BTreeMap<DeviceId, Track>,
     pub(super) decisions: Decisions,
     pub(super) domain: Domain,
@@ -84,7 +86,12 @@ impl<'a> Members<'a> {
     pub(super) fn add(&mut self, name: &'a str, node: &'a NodeFacts, health: &'a HealthFacts) {
         let index = self.nodes.len();
         self.nodes.push((name, node, health));
-        self.members.extend(health.devices.iter().map(|device| Member {
+        if !is_quiet(node, health) {
+            let first = self.devices.len();
+            let devices = (first..first + health.devices.len()).map(number);
+            self.concerned.extend(devices.map(DeviceId));
+        }
+        self.devices.extend(health.devices.iter().map(|device| Member {
             index,
             node: name,
             facts: node,
@@ -95,12 +102,17 @@ impl<'a> Members<'a> {
     }
 
     pub(super) fn get(&self, id: DeviceId) -> Option<&Member<'a>> {
-        self.members.get(usize::try_from(id.0).ok()?)
+        self.devices.get(usize::try_from(id.0).ok()?)
     }
 
     /// All devices by their numbers.
     pub(super) fn all(&self) -> impl Iterator<Item = (DeviceId, &Member<'a>)> {
-        (0..).map(DeviceId).zip(&self.members)
+        (0..).map(DeviceId).zip(&self.devices)
+    }
+
+    /// Those of nodes on which something may be decided. Of a large cluster they are few, and the others take neither memory nor time.
+    pub(super) fn concerned(&self) -> impl Iterator<Item = (DeviceId, &Member<'a>)> {
+        self.concerned.iter().filter_map(|id| Some((*id, self.get(*id)?)))
     }
 
     /// Whether a node is one of them.
@@ -116,7 +128,7 @@ impl<'a> Members<'a> {
     /// A node without a rack has one of its own: nothing is known to be in the same.
     fn topology(&self) -> Topology {
         let (mut islands, mut racks) = (Numbers::default(), Numbers::default());
-        let places = self.all().map(|(id, member)| {
+        let places = self.concerned().map(|(id, member)| {
             let (name, node, _) = self.nodes[member.index];
             let rack = node.rack.as_deref();
             let place = Place {
@@ -129,7 +141,8 @@ impl<'a> Members<'a> {
             };
             (id, place)
         });
-        Topology::new(places.collect(), [])
+        let nodes = self.nodes.iter().filter(|(.., health)| !health.devices.is_empty());
+        Topology::new(places.collect(), []).of_nodes(nodes.count())
     }
 
     /// Nodes that are not ready: an agent cannot report that.
@@ -143,6 +156,16 @@ impl<'a> Members<'a> {
         });
         not_ready.collect()
     }
+}
+
+/// Whether nothing is to be decided about a node: it is ready, and by their records all its devices are in service and need nothing.
+fn is_quiet(node: &NodeFacts, health: &HealthFacts) -> bool {
+    let waits = State::Watch { reason: Reason::RemapPending };
+    node.not_ready_since.is_none()
+        && health.devices.iter().all(|device| {
+            let track = device.record.as_ref().map(|record| &record.track);
+            track.is_ok_and(|it| it.state.is_in_service() && it.state != waits && !it.is_held)
+        })
 }
 
 /// Numbers for values, in the order in which they come.
@@ -175,12 +198,12 @@ pub(super) fn decide<'a>(
 ) -> Decided<'a> {
     let topology = members.topology();
     let mut before: BTreeMap<DeviceId, Track> =
-        members.all().map(|(id, member)| (id, member.track(policy, now))).collect();
+        members.concerned().map(|(id, member)| (id, member.track(policy, now))).collect();
     let kept = climb(policy, &members, &mut before, now);
     let mut devices: BTreeMap<DeviceId, Record> = BTreeMap::new();
     let mut occupied = BTreeSet::new();
     let mut drains = BTreeMap::new();
-    for (id, member) in members.all() {
+    for (id, member) in members.concerned() {
         let record = member.device.record.as_ref();
         let history = record.map(|record| record.history).unwrap_or_default();
         let is_occupied = member.device.is_occupied || record.is_err();
@@ -203,7 +226,7 @@ pub(super) fn decide<'a>(
         };
         devices.insert(id, Record { track: before[&id], history, evicts_since });
     }
-    for (id, member) in members.all() {
+    for (id, member) in members.concerned() {
         let Some(permit) = member.orders.and_then(|orders| orders.permit.as_ref()) else {
             continue;
         };
@@ -256,7 +279,7 @@ pub(super) fn decide<'a>(
     let mut domain = Domain::restored(devices, breaker).disturbed(nodes);
     let (topology, occupied) = (&topology, &occupied);
     let saves = |(_, member): &(DeviceId, &Member<'_>)| checkpoints::is_saving(member.health, now);
-    let saving: BTreeSet<DeviceId> = members.all().filter(saves).map(|(id, _)| id).collect();
+    let saving: BTreeSet<DeviceId> = members.concerned().filter(saves).map(|(id, _)| id).collect();
     let facts = DomainFacts {
         permitted: None,
         untestable: None,

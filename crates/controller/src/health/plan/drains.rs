@@ -57,7 +57,7 @@ impl Decided<'_> {
     fn waiting(&self) -> Vec<DeviceId> {
         let mut waiting: Vec<(u64, DeviceId)> = self
             .members
-            .all()
+            .concerned()
             .filter_map(|(id, member)| {
                 let track = self.before.get(&id)?;
                 let is_waiting = !self.drains.contains_key(&id);

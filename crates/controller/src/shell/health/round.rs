@@ -16,7 +16,7 @@ use crate::health::departures::{Departures, departures};
 use crate::health::facts::{self, Change, Facts, MaintenanceFacts};
 use crate::health::lost_nodes::LostMembers;
 use crate::health::maintenance::{MaintenancePlan, Notice, Visit};
-use crate::health::plan::{Eviction, Memory, Plan, TemplateProblem, plan};
+use crate::health::plan::{Eviction, Memory, Plan, TemplateProblem, WRITES_OF_A_ROUND, plan};
 use crate::health::remediation::Remediations;
 use crate::shell::leader::{Leader, LeaderError};
 
@@ -29,8 +29,6 @@ const LONGEST: Duration = Duration::from_secs(10);
 const COPIES_INTERVAL: Duration = Duration::from_secs(10);
 /// Writes at the same time.
 const MAX_WRITES: usize = 16;
-/// Writes of orders in a round, and of statuses. The rest is planned again in the next one.
-const WRITES_OF_A_ROUND: usize = 256;
 
 /// Plans and writes while this process leads.
 pub(super) struct Rounds {
@@ -45,8 +43,8 @@ pub(super) struct Rounds {
     planned: Duration,
     /// From when on copies of records are written.
     copies_at: Instant,
-    /// The last names whose statuses of policies and of work, taints and orders were written when there were more than a round writes.
-    last: [String; 4],
+    /// The last names whose statuses of policies and of work, and taints were written when there were more than a round writes.
+    last: [String; 3],
 }
 
 /// What a round wants of other tasks.
@@ -92,7 +90,7 @@ impl Rounds {
             repair,
             planned: Duration::ZERO,
             copies_at: Instant::now(),
-            last: <[String; 4]>::default(),
+            last: <[String; 3]>::default(),
         }
     }
 
@@ -159,7 +157,8 @@ impl Rounds {
         // A breaker is written before what it stops, so that a leader that follows knows of it.
         let mut of_works = std::mem::take(&mut maintenance.statuses);
         let mut taints = std::mem::take(&mut maintenance.taints);
-        let [last_status, last_work, last_taint, last_orders] = &mut self.last;
+        let [last_status, last_work, last_taint] = &mut self.last;
+        let last_orders = &mut self.memory.last_orders;
         turn(&mut statuses, last_status, |status| (false, &status.name));
         turn(&mut of_works, last_work, |status| (false, &status.name));
         turn(&mut taints, last_taint, |(node, _)| (false, node));

@@ -17,6 +17,8 @@ use crate::store::SeenNode;
 
 /// Changes that wait for a round.
 const CAPACITY: usize = 1024;
+/// Objects of a page of a list. All of a page are in memory at once, with the managed fields of each.
+const PAGE: u32 = 50;
 
 /// Watches all kinds until `stop`. An object becomes facts at once and is dropped.
 pub(super) fn watch(client: &Client, stop: &CancellationToken) -> mpsc::Receiver<Change> {
@@ -29,7 +31,7 @@ pub(super) fn watch(client: &Client, stop: &CancellationToken) -> mpsc::Receiver
     let maintenances: Api<DynamicObject> =
         Api::all_with(client.clone(), &ApiResource::erase::<Maintenance>(&()));
     let nodes: Api<SeenNode> = Api::all_with(client.clone(), &ApiResource::erase::<Node>(&()));
-    let all = watcher::Config::default;
+    let all = || watcher::Config::default().page_size(PAGE);
     start(Kind::Policy, watcher(policies, all()), facts::policy, &sender, stop);
     start(Kind::Node, watcher(nodes, all()), facts::node, &sender, stop);
     start(Kind::Health, watcher(healths, all()), facts::health, &sender, stop);

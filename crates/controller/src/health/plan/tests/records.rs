@@ -1,3 +1,6 @@
+use std::collections::BTreeSet;
+
+use super::super::WRITES_OF_A_ROUND;
 use super::*;
 
 #[test]
@@ -75,6 +78,25 @@ fn permits_are_written_before_copies_alone() {
     let plan = bench.round();
     let orders = plan.orders.iter().map(|orders| (orders.node.as_str(), orders.are_copies));
     assert_eq!(orders.collect::<Vec<_>>(), [("n01", false), ("n00", true), ("n02", true)]);
+}
+
+#[test]
+fn copies_that_fail_hold_up_no_other() {
+    let mut bench = Bench::new(600, 1);
+    for number in 0..600 {
+        bench.report(number, 0, State::Watch { reason: Reason::Hot }, 5);
+    }
+    bench.report(7, 0, fenced(Remedy::ResetFunction), HOUR);
+    let mut had_a_turn = BTreeSet::new();
+    for _ in 0..3 {
+        // Nothing is written.
+        let orders = plan(&bench.facts, &mut bench.memory, None, bench.now).orders;
+        assert_eq!((orders.len(), orders[0].are_copies), (WRITES_OF_A_ROUND + 2, false));
+        let turn = &orders[..WRITES_OF_A_ROUND];
+        bench.memory.last_orders.clone_from(&turn[WRITES_OF_A_ROUND - 1].node);
+        had_a_turn.extend(turn.iter().map(|orders| orders.node.clone()));
+    }
+    assert_eq!(had_a_turn.len(), 600);
 }
 
 #[test]
