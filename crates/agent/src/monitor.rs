@@ -30,8 +30,9 @@ use tokio_util::sync::CancellationToken;
 use event_thread::{Subscriptions, Wakeup};
 use health::{Telemetry, is_answer};
 use log::LogReader;
+use nics::CardLooks;
 pub(crate) use remedies::{Rebooter, Reloader};
-use requests::ClosedWork;
+use requests::{ClosedWork, HealthMessage};
 pub(crate) use requests::{MonitorRequests, Waker};
 use verify::RunningTest;
 
@@ -132,6 +133,7 @@ pub(crate) fn start(
         stop,
         sender,
         health: NodeHealth::observer(health.record, &health.boot_id),
+        served: 0,
         telemetry: Telemetry::default(),
         kernel_log: health.kernel_log.map(LogReader::new),
         sys_root: health.sys_root,
@@ -140,6 +142,7 @@ pub(crate) fn start(
         reloader: health.reloader,
         rebooter: health.rebooter,
         tests: Vec::new(),
+        card_looks: CardLooks::default(),
         snapshot: Snapshot::default(),
         backoff: Backoff::new(MIN_POLL_DELAY, MAX_POLL_DELAY),
         mode_changes: 0,
@@ -159,6 +162,8 @@ struct Monitor {
     stop: CancellationToken,
     sender: watch::Sender<Snapshot>,
     health: NodeHealth,
+    /// The period in which this agent has the node, as it was last said.
+    served: u64,
     telemetry: Telemetry,
     kernel_log: Option<LogReader>,
     sys_root: Option<PathBuf>,
@@ -168,6 +173,7 @@ struct Monitor {
     rebooter: Rebooter,
     /// Tests that run.
     tests: Vec<RunningTest>,
+    card_looks: CardLooks,
     snapshot: Snapshot,
     backoff: Backoff,
     /// Changes of MIG mode through the driver before the last read.
@@ -268,6 +274,11 @@ impl Monitor {
             match woken {
                 Some(Wakeup::WhileClosed(work)) => return Ok(Some(work)),
                 Some(Wakeup::Event(event)) => is_news |= self.handle(driver, &event),
+                Some(Wakeup::Health(looks @ HealthMessage::Nics(..))) => {
+                    self.obey(Some(driver), looks);
+                    // They come every 10 seconds, and are no reason to poll a GPU.
+                    self.decide(driver);
+                }
                 Some(Wakeup::Health(order)) => {
                     self.obey(Some(driver), order);
                     is_news = true;
@@ -411,7 +422,9 @@ impl Monitor {
             old.clone_from(&self.snapshot);
             !is_same
         });
-        self.health.store();
+        if self.has_node() {
+            self.health.store();
+        }
     }
 
     /// Sleeps before a retry, in steps that let the thread end soon after `stop`.

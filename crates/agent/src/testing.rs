@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use octavo_gpu::{
     AddressingMode, Clique, Driver, DriverError, DriverVersions, EventStream, Fabric, FabricState,
-    Gpu, GpuEvent, GpuHealth, Inventory, PciAddress, RecoveryAction, UnreadableGpu,
+    Gpu, GpuEvent, GpuHealth, GpuProcess, Inventory, PciAddress, RecoveryAction, UnreadableGpu,
 };
 use octavo_health::decide::Fence;
 use octavo_health::reason::Reason;
@@ -78,7 +78,13 @@ pub(crate) fn gpu(index: u32) -> Gpu {
 
 /// A node with this many GPUs.
 pub(crate) fn inventory(count: u32) -> Inventory {
-    Inventory { versions: versions(), gpus: (0..count).map(gpu).collect(), unreadable: Vec::new() }
+    let gpus: Vec<Gpu> = (0..count).map(gpu).collect();
+    found(&gpus)
+}
+
+/// An inventory of these GPUs.
+pub(crate) fn found(gpus: &[Gpu]) -> Inventory {
+    Inventory { versions: versions(), gpus: gpus.to_vec(), unreadable: Vec::new() }
 }
 
 fn versions() -> DriverVersions {
@@ -125,6 +131,10 @@ struct Commands {
     unreadable: BTreeMap<u32, DriverError>,
     gone: Option<DriverError>,
     mig_mode_changes: u64,
+    /// Whether the driver says that no process uses a GPU. Otherwise it does not say which do.
+    is_idle: bool,
+    /// A GPU about which it does not answer until the sender is gone.
+    hanging: Option<(String, Arc<Mutex<Receiver<()>>>)>,
     listeners: Vec<Listener>,
 }
 
@@ -149,8 +159,22 @@ impl TestDriver {
             unreadable: BTreeMap::new(),
             gone: None,
             mig_mode_changes: 0,
+            is_idle: false,
+            hanging: None,
             listeners: Vec::new(),
         })))
+    }
+
+    /// Has the driver say that no process uses a GPU.
+    pub(crate) fn set_idle(&self) {
+        self.0.lock().unwrap().is_idle = true;
+    }
+
+    /// Has questions about the health of a GPU wait until what is returned is dropped.
+    pub(crate) fn hang(&self, index: u32) -> Sender<()> {
+        let (sender, receiver) = channel();
+        self.0.lock().unwrap().hanging = Some((uuid(index), Arc::new(Mutex::new(receiver))));
+        sender
     }
 
     /// Replaces the GPU with this GPU's index. No event tells it.
@@ -224,11 +248,21 @@ impl Driver for TestDriver {
     }
 
     fn health(&self, uuid: &str) -> Result<GpuHealth, DriverError> {
+        let hanging = self.0.lock().unwrap().hanging.clone();
+        if let Some((_, receiver)) = hanging.filter(|(hanging, _)| hanging == uuid) {
+            // Nothing is sent: the sender goes.
+            let _ = receiver.lock().unwrap().recv();
+        }
         let commands = self.0.lock().unwrap();
         if let Some(error) = &commands.gone {
             return Err(error.clone());
         }
         commands.health.get(uuid).cloned().unwrap_or_else(|| Ok(well()))
+    }
+
+    fn processes(&self, _: &str) -> Result<Vec<GpuProcess>, DriverError> {
+        let is_idle = self.0.lock().unwrap().is_idle;
+        if is_idle { Ok(Vec::new()) } else { Err(DriverError::NotSupported { call: "processes" }) }
     }
 
     fn mig_mode_changes(&self) -> u64 {

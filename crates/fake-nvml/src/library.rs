@@ -142,7 +142,7 @@ pub(crate) fn wait(
             if let Some(event) = set.take(session.state()) {
                 return tell(session.handle(event.gpu), event);
             }
-            let interval = session.state().event_look_millis.unwrap_or(STATE_POLL_MILLIS);
+            let interval = session.state().event_look_millis.unwrap_or(STATE_POLL_MILLIS).max(1);
             drop(library);
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {

@@ -269,6 +269,11 @@ pub enum DriverError {
 }
 
 impl DriverError {
+    /// Whether the driver cannot reach the GPU that it was asked about, as one that fell off the bus.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, Self::GpuLost { .. } | Self::NotFound { .. })
+    }
+
     /// The error of the failed step, without what was done before it.
     pub fn cause(&self) -> &Self {
         match self {

@@ -13,6 +13,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+mod output;
+
+pub use output::OutputFile;
+
 use crate::nvml::find_library;
 use crate::root::find_in;
 
@@ -35,6 +39,8 @@ const SEARCH_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 const LOOK: Duration = Duration::from_millis(2);
 /// Longest wait for the end of a program that was killed. One that hangs in the kernel does not end.
 const END_TIME: Duration = Duration::from_secs(2);
+/// Most bytes that a program may print: more would be memory of this process's control group.
+const MOST_OUTPUT: u64 = 1 << 20;
 
 /// Why a program of the driver did nothing.
 #[derive(Debug)]
@@ -60,6 +66,11 @@ pub enum ProgramError {
         /// The time.
         after: Duration,
     },
+    /// It printed too much, and was killed.
+    Wordy {
+        /// Its name.
+        name: &'static str,
+    },
     /// It failed.
     Failed {
         /// Its name.
@@ -81,6 +92,9 @@ impl fmt::Display for ProgramError {
             Self::Io { path, error } => write!(f, "cannot run {}: {error}", path.display()),
             Self::Timeout { name, after } => {
                 write!(f, "{name} did not end within {} s", after.as_secs())
+            }
+            Self::Wordy { name } => {
+                write!(f, "{name} printed more than {MOST_OUTPUT} bytes, and was ended")
             }
             Self::Failed { name, output } => {
                 let text = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
@@ -179,22 +193,33 @@ fn run_to_end(
 ) -> Result<Output, ProgramError> {
     let path = PathBuf::from(command.get_program());
     let io = |error| ProgramError::Io { path: path.clone(), error };
-    let piped =
-        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = piped.spawn().map_err(io)?;
+    let (stdout, stderr) = (OutputFile::new().map_err(io)?, OutputFile::new().map_err(io)?);
+    command.args(args).stdin(Stdio::null());
+    command.stdout(stdout.stdio().map_err(io)?).stderr(stderr.stdio().map_err(io)?);
+    let mut child = command.spawn().map_err(io)?;
     let end = Instant::now() + timeout;
-    while child.try_wait().map_err(io)?.is_none() {
-        if Instant::now() >= end {
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(io)? {
+            break status;
+        }
+        let is_wordy = stdout.bytes().max(stderr.bytes()) > MOST_OUTPUT;
+        if is_wordy || Instant::now() >= end {
             let _ = child.kill();
             let last = Instant::now() + END_TIME;
             while matches!(child.try_wait(), Ok(None)) && Instant::now() < last {
                 std::thread::sleep(LOOK);
             }
-            return Err(ProgramError::Timeout { name, after: timeout });
+            let after = timeout;
+            return Err(if is_wordy {
+                ProgramError::Wordy { name }
+            } else {
+                ProgramError::Timeout { name, after }
+            });
         }
         std::thread::sleep(LOOK);
-    }
-    let output = child.wait_with_output().map_err(io)?;
+    };
+    let (stdout, stderr) = (stdout.read(MOST_OUTPUT), stderr.read(MOST_OUTPUT));
+    let output = Output { status, stdout, stderr };
     if output.status.success() { Ok(output) } else { Err(ProgramError::Failed { name, output }) }
 }
 
@@ -245,6 +270,24 @@ mod tests {
         let library = folder.canonicalize().unwrap().join("libnvidia-ml.so.1");
         let found = ask(root.path(), Duration::from_secs(20));
         assert_eq!(found, Ok(format!("{},\n", library.display())));
+    }
+
+    #[test]
+    fn a_program_prints_more_than_a_pipe_takes_and_leaves_a_child_behind() {
+        let wordy = root("(sleep 600 & echo $! >&2); head -c 300000 /dev/zero; exit 3");
+        let run = run(wordy.path(), "nvidia-smi", &[], Duration::from_secs(20));
+        let Err(ProgramError::Failed { output, .. }) = run else { panic!("it failed: {run:?}") };
+        assert_eq!((output.stdout.len(), output.status.code()), (300_000, Some(3)));
+        let child = String::from_utf8(output.stderr).unwrap();
+        let ended = Command::new("kill").arg(child.trim()).status().unwrap();
+        assert!(ended.success(), "the child ran on");
+    }
+
+    #[test]
+    fn a_program_that_prints_without_end_is_killed() {
+        let endless = root("exec cat /dev/zero");
+        let error = ask(endless.path(), Duration::from_mins(5)).unwrap_err();
+        assert!(error.contains("printed more than 1048576 bytes"), "{error}");
     }
 
     #[test]

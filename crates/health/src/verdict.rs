@@ -69,8 +69,7 @@ pub enum Verdict {
 pub fn of(observation: &Observation, overrides: &BTreeMap<u32, XidClass>) -> Verdict {
     match *observation {
         Observation::Xid { number, link, .. } => {
-            let class = overrides.get(&number).copied().unwrap_or_else(|| xid::class(number));
-            of_xid(number, class, link)
+            of_xid(number, xid::class_by(number, overrides), link)
         }
         Observation::RecoveryAction(action) => of_action(action),
         Observation::RemappedRows { has_failed: true, .. } => {

@@ -6,6 +6,8 @@
 //! The catalogue names XID 162 to 172 without an action. 162 to 165 are about power smoothing, and the device works. The others are
 //! faults, of which 171 and 172 come with a 48: the device is checked.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// What an XID says about the device.
@@ -32,6 +34,18 @@ pub enum XidClass {
     Replace,
     /// The catalogue does not have the number, or says that it is not used. The device is to be checked.
     Unknown,
+}
+
+impl XidClass {
+    /// Whether an XID of it says something of the device, and not of the application alone.
+    pub fn concerns_device(self) -> bool {
+        !matches!(self, Self::Notice | Self::Application)
+    }
+}
+
+/// The class of an XID, unless a policy gives it another one.
+pub fn class_by(number: u32, overrides: &BTreeMap<u32, XidClass>) -> XidClass {
+    overrides.get(&number).copied().unwrap_or_else(|| class(number))
 }
 
 /// The class of an XID.

@@ -65,7 +65,7 @@ impl GpuTurn {
     /// Whether the driver has the GPU. It comes back with the driver's defaults.
     fn is_there(&self, uuid: &str) -> bool {
         let found = self.driver.compute_mode(uuid);
-        !matches!(found, Err(DriverError::GpuLost { .. } | DriverError::NotFound { .. }))
+        found.as_ref().err().is_none_or(|error| !error.is_lost())
     }
 
     fn set_compute_mode(&self, uuid: &str, mode: ComputeMode) -> Result<(), DriverError> {

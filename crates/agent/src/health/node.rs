@@ -6,7 +6,7 @@ mod verification;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use octavo_gpu::{DriverError, Gpu, GpuHealth, GpuTelemetry};
+use octavo_gpu::{DriverError, Gpu, GpuHealth, GpuTelemetry, Inventory};
 use octavo_health::decide::{Decisions, Facts};
 use octavo_health::policy::Mode;
 use octavo_health::reason::Reason;
@@ -124,9 +124,9 @@ impl NodeHealth {
         health
     }
 
-    /// Takes the record over. What was observed meanwhile stays, of GPUs that were well by the record. `found` are the node's GPUs, and
-    /// whether some cannot be read; `None` before the driver was open.
-    pub(crate) fn serve(&mut self, found: Option<(&[Gpu], bool)>) {
+    /// Takes the record over. What was observed meanwhile stays, of GPUs that were well by the record. `found` is what the driver shows;
+    /// `None` before it was open.
+    pub(crate) fn serve(&mut self, found: Option<&Inventory>, now: u64) {
         if std::mem::replace(&mut self.is_active, true) {
             return;
         }
@@ -143,7 +143,7 @@ impl NodeHealth {
         self.begun = read.begun;
         self.has_resumed = false;
         match found {
-            Some((gpus, has_hidden)) => self.set_gpus(gpus, has_hidden),
+            Some(found) => self.set_gpus(found, now),
             None => self.place_recorded(),
         }
         for (uuid, Known { id, seen, .. }) in observed.gpus {
@@ -178,21 +178,31 @@ impl NodeHealth {
 
     /// Whether remedies may begin, or tests that use a GPU, so that it must be known whether others use it.
     pub(crate) fn needs_idle_gpus(&self) -> bool {
-        self.orders.policy.mode == Mode::Act || self.uses_gpus()
+        self.orders.policy.mode == Mode::Act || self.tests_on_gpus()
     }
 
-    /// Sets the node's GPUs. What is known of others stays, unless they are well: such a GPU is lost, also if it was so before the agent
-    /// started. Where some GPU cannot be read, `has_hidden`, each of the others may be that one: nothing of it changes.
-    pub(crate) fn set_gpus(&mut self, gpus: &[Gpu], has_hidden: bool) {
+    /// Sets the node's GPUs. Of the known ones that are not there, those out of service are lost. One that was well was taken out and is
+    /// forgotten, unless the driver counts at least as many lost GPUs as are not there: then all of these are lost. The driver does not say
+    /// which they are. Where a GPU cannot be read for another reason, each of these may be that one, and nothing of it changes.
+    pub(crate) fn set_gpus(&mut self, found: &Inventory, now: u64) {
         let Record { gpus: known, domain, .. } = &mut self.record;
+        let gpus = &found.gpus;
         let is_here = |uuid: &String| gpus.iter().any(|gpu| gpu.uuid == *uuid);
+        let lost = found.unreadable.iter().filter(|gpu| gpu.error.is_lost()).count();
+        let has_hidden = lost < found.unreadable.len();
+        let are_all_lost = known.keys().filter(|uuid| !is_here(uuid)).count() <= lost;
         known.retain(|uuid, known| {
             let is_well = domain
                 .devices
                 .get(&known.id)
                 .is_none_or(|device| device.track.state == State::Healthy);
-            let is_kept = is_here(uuid) || !is_well || has_hidden;
+            let is_kept = is_here(uuid) || !is_well || has_hidden || are_all_lost;
             if !is_kept {
+                tracing::warn!(
+                    gpu = uuid,
+                    lost,
+                    "a GPU that was well is not there, and is taken for one that was taken out"
+                );
                 domain.forget(known.id);
             }
             is_kept
@@ -213,8 +223,9 @@ impl NodeHealth {
             known.iter_mut().filter(|(uuid, known)| !is_here(uuid) && !known.name.is_empty());
         self.missing.clear();
         for (uuid, known) in away {
-            let device = domain.devices.get(&known.id);
-            if device.is_none_or(|device| device.track.state == State::Healthy) {
+            let out = domain.devices.get(&known.id).map(|device| &device.track);
+            let out = out.filter(|track| track.state != State::Healthy);
+            if out.is_none() && has_hidden {
                 continue;
             }
             places.insert(known.id, place_of_missing(known.id));
@@ -222,7 +233,7 @@ impl NodeHealth {
                 continue;
             }
             self.missing.insert(uuid.clone());
-            let at = device.map_or(0, |device| device.track.since);
+            let at = out.map_or(now, |track| track.since);
             let unit = Unit::Device(known.id);
             self.signals.push(Signal { at, unit, report: known.seen.lost() });
         }
@@ -243,7 +254,7 @@ impl NodeHealth {
         let Some(Known { id, seen, .. }) = self.record.gpus.get_mut(uuid) else { return };
         let reports = match health {
             Ok(health) => seen.answer(health, now),
-            Err(DriverError::GpuLost { .. } | DriverError::NotFound { .. }) => vec![seen.lost()],
+            Err(error) if error.is_lost() => vec![seen.lost()],
             Err(DriverError::NotSupported { .. } | DriverError::Missing { .. }) => Vec::new(),
             Err(_) => {
                 seen.silent();
@@ -298,11 +309,18 @@ impl NodeHealth {
             return false;
         }
         self.xids.insert(xid, now);
-        known.seen.failed();
+        if self.orders.concerns_device(number) {
+            known.seen.failed();
+        }
         // A pod or claim is no job: one that fails is followed by others, often on the same GPU.
         let xid = Observation::Xid { number, job: None, link };
         self.report(id, vec![Report::Observation(xid)], now);
         true
+    }
+
+    /// Whether an XID says something of the device, and not of the application alone.
+    pub(crate) fn concerns_device(&self, number: u64) -> bool {
+        u32::try_from(number).is_ok_and(|number| self.orders.concerns_device(number))
     }
 
     /// Takes that an NVSwitch lost its links until it is reset.

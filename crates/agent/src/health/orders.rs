@@ -9,6 +9,7 @@ use octavo_api::node_health::{NodeHealth, PolicyInForce};
 use octavo_health::policy::Policy;
 use octavo_health::remedy::Remedy;
 use octavo_health::signal::{Attempt, Word};
+use octavo_health::xid;
 
 /// What is wanted of a node's agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -90,6 +91,11 @@ struct WrittenPolicy {
 }
 
 impl Orders {
+    /// Whether an XID says something of the device, and not of the application alone.
+    pub(crate) fn concerns_device(&self, number: u32) -> bool {
+        xid::class_by(number, &self.policy.xid_classes).concerns_device()
+    }
+
     /// What a node's object wants, with a policy.
     pub(crate) fn of(policy: Policy, object: Option<&NodeHealth>, held: BTreeSet<String>) -> Self {
         let devices = object.iter().flat_map(|object| &object.spec.devices);

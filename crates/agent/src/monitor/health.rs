@@ -8,7 +8,6 @@ use octavo_health::HOUR;
 use octavo_health::signal::LinkSeverity;
 
 use super::log::LogReader;
-use super::opening::hides_gpus;
 use super::requests::HealthMessage;
 use super::{Monitor, now};
 use crate::health::takes_pods;
@@ -23,15 +22,13 @@ const LINK_XIDS: std::ops::RangeInclusive<u64> = 144..=150;
 pub(super) struct Telemetry {
     read_at: Option<Instant>,
     answered_at: Option<Instant>,
-    /// Whether the network cards could not be read at the last look.
-    pub(super) are_nics_unreadable: bool,
     /// Time at work that is not in histories yet, by UUID. They get it by the hour, so that the record is rarely written.
     worked: BTreeMap<String, Duration>,
 }
 
 /// Whether the driver answered about a GPU, if only that it lost it.
 pub(super) fn is_answer(health: &Result<GpuHealth, DriverError>) -> bool {
-    matches!(health, Ok(_) | Err(DriverError::GpuLost { .. } | DriverError::NotFound { .. }))
+    health.as_ref().map_or_else(DriverError::is_lost, |_| true)
 }
 
 impl Monitor {
@@ -86,10 +83,10 @@ impl Monitor {
     /// Takes a message about the health of GPUs. `driver` is `None` while it cannot be opened.
     pub(super) fn obey(&mut self, driver: Option<&dyn Driver>, message: HealthMessage) {
         match message {
-            HealthMessage::Serve(answer) => {
+            HealthMessage::Serve(period, answer) => {
+                self.served = period;
                 let inventory = self.snapshot.inventory.clone();
-                let found = inventory.as_ref().map(|found| (&*found.gpus, hides_gpus(found)));
-                self.health.serve(found);
+                self.health.serve(inventory.as_deref(), now());
                 if self.kernel_log.is_none() {
                     self.health.forget_log();
                 }
@@ -100,19 +97,32 @@ impl Monitor {
                 // The task that asked may wait no more.
                 let _ = answer.send(());
                 // It may take minutes, and fences of the record wait for nothing.
-                self.restore_driver();
-            }
-            HealthMessage::Rest => {
-                self.end_tests();
-                self.health.rest();
-                if let Some(log) = &mut self.kernel_log {
-                    log.close();
+                if self.has_node() {
+                    self.restore_driver();
                 }
             }
+            HealthMessage::Rest => self.rest(),
             HealthMessage::Orders(orders) => self.health.set_orders(*orders, now()),
             HealthMessage::Remedied(attempt, outcome) => self.health.ended(attempt, outcome, now()),
             HealthMessage::Tested(results) => self.health.tested(results),
             HealthMessage::Postponed(attempt) => self.health.postponed(attempt),
+            HealthMessage::Nics(number, found) => self.take_nics(number, found),
+        }
+    }
+
+    /// Whether this agent has the node, and with it the record. Another may have got both while the driver let this thread wait.
+    pub(super) fn has_node(&mut self) -> bool {
+        if self.health.is_active() && !self.requests.period.is(self.served) {
+            self.rest();
+        }
+        self.health.is_active()
+    }
+
+    fn rest(&mut self) {
+        self.end_tests();
+        self.health.rest();
+        if let Some(log) = &mut self.kernel_log {
+            log.close();
         }
     }
 
@@ -126,7 +136,7 @@ impl Monitor {
         self.decide(driver);
     }
 
-    /// Reads the telemetry of the GPUs that answer, their network cards, and their memory errors once a minute.
+    /// Reads the telemetry of the GPUs that answer, and their memory errors once a minute. Begins a look at their network cards.
     pub(super) fn read_telemetry(&mut self, driver: &dyn Driver) {
         let begin = Instant::now();
         let passed =
@@ -144,11 +154,11 @@ impl Monitor {
                 }
             }
         }
-        self.read_nics();
+        self.look_at_nics();
         let is_due =
             self.telemetry.answered_at.is_none_or(|last| last.elapsed() >= ANSWER_INTERVAL);
         if is_due {
-            if self.health.is_active() {
+            if self.has_node() {
                 self.restore_driver();
             }
             self.ask_all(driver);
@@ -163,7 +173,7 @@ impl Monitor {
         let is_unknown_used = self.health.needs_idle_gpus();
         let is_used = |uuid: &str| match driver.processes(uuid) {
             Ok(found) => !found.is_empty(),
-            Err(DriverError::GpuLost { .. } | DriverError::NotFound { .. }) => false,
+            Err(error) if error.is_lost() => false,
             Err(_) => is_unknown_used,
         };
         self.health.decide(now(), is_used);

@@ -30,9 +30,10 @@ pub(super) struct LogReader {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Found {
     events: Vec<KernelLogEvent>,
-    /// How far the log was read, if that is to be recorded: after the first look, and after events that change something. Other lines may be
-    /// read twice, and an idle node writes nothing.
+    /// How far the log was read; `None` if it was not.
     note: Option<LogNote>,
+    /// Whether it was the first look.
+    is_first: bool,
 }
 
 impl LogReader {
@@ -82,13 +83,9 @@ impl LogReader {
             KernelLog::open(&self.path, note.and_then(|note| note.position(&self.path)))?
         };
         let events = log.read()?;
-        let is_change = |event: &KernelLogEvent| {
-            !matches!(event, KernelLogEvent::SwitchXid { is_fatal: false, .. })
-        };
-        let is_noted = is_first || events.iter().any(is_change);
-        let note = is_noted.then(|| LogNote::new(&self.path, log.position()));
+        let note = Some(LogNote::new(&self.path, log.position()));
         self.log = Some(log);
-        Ok(Found { events, note })
+        Ok(Found { events, note, is_first })
     }
 }
 
@@ -104,13 +101,24 @@ impl Monitor {
         self.kernel_log.as_ref().filter(|_| self.reads_log()).map(|log| log.next_at)
     }
 
+    /// Takes what the kernel's log has by now.
+    pub(super) fn read_log_now(&mut self, driver: &dyn Driver) {
+        if let Some(log) = self.kernel_log.as_mut().filter(|log| log.is_read()) {
+            log.next_at = Instant::now();
+        }
+        self.read_log(driver);
+    }
+
     /// Takes what is new in the kernel's log. Returns whether there is something to decide upon and to record.
     pub(super) fn read_log(&mut self, driver: &dyn Driver) -> bool {
         if !self.reads_log() {
             return false;
         }
         let Some(log) = &mut self.kernel_log else { return false };
-        let Found { events, note } = log.read(&self.node, self.health.log_note());
+        let Found { events, note, is_first } = log.read(&self.node, self.health.log_note());
+        // How far it was read is recorded after events of the hardware. Other lines may be read twice, and an idle node writes nothing.
+        let is_noted = is_first || events.iter().any(|event| self.is_of_hardware(event));
+        let is_news = is_first || !events.is_empty();
         for event in events {
             match event {
                 KernelLogEvent::Xid { gpu, number, is_fatal, .. } => {
@@ -138,9 +146,17 @@ impl Monitor {
                 }
             }
         }
-        let Some(note) = note else { return false };
-        self.health.log_read(note);
-        true
+        if let Some(note) = note.filter(|_| is_noted) {
+            self.health.log_read(note);
+        }
+        is_news
+    }
+
+    fn is_of_hardware(&self, event: &KernelLogEvent) -> bool {
+        match event {
+            KernelLogEvent::Xid { number, .. } => self.health.concerns_device(*number),
+            KernelLogEvent::SwitchXid { is_fatal, .. } => *is_fatal,
+        }
     }
 }
 

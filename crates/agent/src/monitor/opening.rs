@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-use octavo_gpu::{Driver, DriverError, DriverHandle, Gpu, Inventory, UnreadableGpu};
+use octavo_gpu::{Driver, DriverHandle, Gpu, Inventory, UnreadableGpu};
 
 use super::health::Telemetry;
 use super::requests::{ClosedWork, Message};
@@ -35,8 +35,10 @@ impl Monitor {
                     self.health.driver_back();
                     self.telemetry = Telemetry::default();
                     self.health.driver_opened(now());
-                    self.health.pause_nics();
+                    self.pause_nics();
                     self.read_telemetry(&*driver);
+                    // What the kernel logged of a remedy is part of it, and no fault of the test after it.
+                    self.read_log_now(&*driver);
                     self.snapshot.error = None;
                     self.snapshot.is_driver_gone = false;
                     self.snapshot.driver = DriverHandle::of(&driver);
@@ -60,7 +62,7 @@ impl Monitor {
                         self.driver_gone();
                     }
                     self.take_messages(None);
-                    if failures.is_multiple_of(RESTORE_EVERY) && self.health.is_active() {
+                    if failures.is_multiple_of(RESTORE_EVERY) && self.has_node() {
                         self.restore_driver();
                     }
                     self.go_on_without_driver();
@@ -147,7 +149,7 @@ impl Monitor {
         for UnreadableGpu { index, error } in &inventory.unreadable {
             tracing::error!(node = %self.node, index, %error, "a GPU cannot be read; the others are served");
         }
-        self.health.set_gpus(&inventory.gpus, hides_gpus(&inventory));
+        self.health.set_gpus(&inventory, now());
         self.metrics.gpus(&self.node, &inventory);
         self.snapshot.inventory = Some(Arc::new(inventory));
     }
@@ -155,11 +157,3 @@ impl Monitor {
 
 #[cfg(test)]
 mod tests;
-
-/// Whether GPUs of an inventory cannot be read and are not lost, so that it is not known which they are.
-pub(super) fn hides_gpus(inventory: &Inventory) -> bool {
-    let is_lost = |error: &DriverError| {
-        matches!(error, DriverError::GpuLost { .. } | DriverError::NotFound { .. })
-    };
-    inventory.unreadable.iter().any(|unreadable| !is_lost(&unreadable.error))
-}

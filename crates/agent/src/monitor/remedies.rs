@@ -40,7 +40,11 @@ enum RemedyError {
 impl Monitor {
     /// The next remedy that is to begin, as work for the time in which the driver is closed. Its end comes as a message.
     pub(super) fn next_remedy(&mut self) -> Option<ClosedWork> {
+        if !self.has_node() {
+            return None;
+        }
         let (attempt, remedy, uuids) = self.health.next_remedy()?;
+        let (period, served) = (self.requests.period.clone(), self.served);
         let (root, node) = (self.driver_root.clone(), self.node.clone());
         let (rebooter, reloader) = (self.rebooter.clone(), self.reloader.clone());
         let stop = self.stop.clone();
@@ -49,6 +53,10 @@ impl Monitor {
         let what = format!("the remedy {} of {}", remedy.name(), uuids.join(", "));
         let run = Box::new(move || {
             let mut end = end;
+            // The driver is closed by now, which may have taken long.
+            if !period.is(served) {
+                return;
+            }
             let remedied = |()| End::Now(Outcome::Remedied);
             let applied = match remedy {
                 Remedy::Reboot => {

@@ -1,13 +1,16 @@
 //! What others want of the driver's thread.
 
 use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use octavo_gpu::{DriverError, GpuEvent};
 use octavo_health::signal::{Attempt, Outcome};
 use tokio::sync::{oneshot, watch};
 
-use crate::health::{Orders, TestResult};
+use crate::health::{CardLook, Orders, TestResult};
 
 /// What wakes the thread.
 pub(crate) enum Message {
@@ -25,8 +28,8 @@ pub(crate) enum Message {
 
 /// What the thread learns about the health of GPUs.
 pub(crate) enum HealthMessage {
-    /// This agent has the node, and with it the record. The answer comes once the record is read.
-    Serve(oneshot::Sender<()>),
+    /// This agent has the node, and with it the record, for a period with this number. The answer comes once the record is read.
+    Serve(u64, oneshot::Sender<()>),
     /// Another agent gets the node.
     Rest,
     /// What API server and persons want.
@@ -37,6 +40,8 @@ pub(crate) enum HealthMessage {
     Tested(Vec<(Attempt, String, TestResult)>),
     /// A remedy did not begin.
     Postponed(Attempt),
+    /// What a look at the node's network cards with this number found.
+    Nics(u64, io::Result<Vec<CardLook>>),
 }
 
 /// What the thread is asked for.
@@ -46,18 +51,40 @@ pub(crate) struct MonitorRequests {
     /// What wakes the thread, and the other end of it.
     pub(super) inbox: Receiver<Message>,
     pub(super) sender: Sender<Message>,
+    pub(super) period: Period,
+}
+
+/// The number of the period in which this agent has the node, or has it not. A thread that comes out of a call of the driver sees here that
+/// its period is over, before it reads its messages.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Period(Arc<AtomicU64>);
+
+impl Period {
+    /// Begins the next one. Returns its number.
+    fn begin(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Whether a period goes on.
+    pub(super) fn is(&self, number: u64) -> bool {
+        self.0.load(Ordering::Acquire) == number
+    }
 }
 
 /// Wakes the thread. One that has ended hears nothing, and has no GPUs to read.
 #[derive(Clone, Debug)]
-pub(crate) struct Waker(Sender<Message>);
+pub(crate) struct Waker {
+    sender: Sender<Message>,
+    period: Period,
+}
 
 impl MonitorRequests {
     /// Requests by a channel, and its other end.
     pub(crate) fn new(release: watch::Receiver<Option<bool>>) -> (Self, Waker) {
         let (sender, inbox) = channel();
-        let waker = Waker(sender.clone());
-        (Self { release, inbox, sender }, waker)
+        let period = Period::default();
+        let waker = Waker { sender: sender.clone(), period: period.clone() };
+        (Self { release, inbox, sender, period }, waker)
     }
 }
 
@@ -91,34 +118,40 @@ impl Waker {
                 let _ = answer.send(work());
             }
         });
-        let _ = self.0.send(Message::WhileClosed(ClosedWork { what, has_to_be_closed: true, run }));
+        let _ = self.sender.send(Message::WhileClosed(ClosedWork {
+            what,
+            has_to_be_closed: true,
+            run,
+        }));
         done.await.ok()
     }
 
     /// Sets what API server and persons want for the health of GPUs.
     pub(crate) fn set_orders(&self, orders: Orders) {
-        let _ = self.0.send(Message::Health(HealthMessage::Orders(Box::new(orders))));
+        let _ = self.sender.send(Message::Health(HealthMessage::Orders(Box::new(orders))));
     }
 
     /// Has the record of health read, since this agent has the node now. Waits until that is done, or the thread has ended.
     pub(crate) async fn serve(&self) {
         let (answer, done) = oneshot::channel();
-        let _ = self.0.send(Message::Health(HealthMessage::Serve(answer)));
+        let message = HealthMessage::Serve(self.period.begin(), answer);
+        let _ = self.sender.send(Message::Health(message));
         let _ = done.await;
     }
 
     /// Leaves the record of health to another agent.
     pub(crate) fn rest(&self) {
-        let _ = self.0.send(Message::Health(HealthMessage::Rest));
+        self.period.begin();
+        let _ = self.sender.send(Message::Health(HealthMessage::Rest));
     }
 
     /// Has the GPUs read again.
     pub(crate) fn reread(&self) {
-        let _ = self.0.send(Message::Reread);
+        let _ = self.sender.send(Message::Reread);
     }
 
     /// Has the thread look at what is asked for, and whether it is to end.
     pub(crate) fn look(&self) {
-        let _ = self.0.send(Message::Look);
+        let _ = self.sender.send(Message::Look);
     }
 }

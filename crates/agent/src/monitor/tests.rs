@@ -429,7 +429,8 @@ async fn mig_changes_by_hand_are_noticed_within_15_s() {
     assert_eq!(watched.driver.reads(), 2, "the first read, and one for the change");
 }
 
-fn monitor() -> Monitor {
+/// A monitor whose thread does not run.
+pub(super) fn monitor() -> Monitor {
     Monitor {
         node: "node".to_owned(),
         modules: Box::new(|| None),
@@ -439,6 +440,7 @@ fn monitor() -> Monitor {
         stop: CancellationToken::new(),
         sender: watch::channel(Snapshot::default()).0,
         health: NodeHealth::open(None, "boot"),
+        served: 0,
         telemetry: Telemetry::default(),
         kernel_log: None,
         sys_root: None,
@@ -447,6 +449,7 @@ fn monitor() -> Monitor {
         reloader: Reloader::default(),
         rebooter: Rebooter::default(),
         tests: Vec::new(),
+        card_looks: CardLooks::default(),
         snapshot: Snapshot::default(),
         backoff: Backoff::new(MIN_POLL_DELAY, MAX_POLL_DELAY),
     }

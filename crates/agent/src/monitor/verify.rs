@@ -2,8 +2,6 @@
 //!
 //! A test ends with the thread that started it, and so with the agent: a kernel ends a process whose parent is gone.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -13,8 +11,8 @@ use std::sync::mpsc::Sender;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use octavo_gpu::programs::OutputFile;
 use octavo_health::signal::Attempt;
-use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use serde::Deserialize;
 
@@ -187,11 +185,11 @@ fn start(
 /// Runs a command to its end, at most for a time and as long as it is wanted. This thread is the parent whose end ends it.
 fn watch(command: &mut Command, limit: Duration, stop: &AtomicBool) -> End {
     let not = |what: &str, error: &dyn std::fmt::Display| End::Not(format!("{what}: {error}"));
-    let (out, errors) = match (output(), output()) {
+    let (out, errors) = match (OutputFile::new(), OutputFile::new()) {
         (Ok(out), Ok(errors)) => (out, errors),
         (Err(error), _) | (_, Err(error)) => return not("no memory for the report", &error),
     };
-    let child = match (out.try_clone(), errors.try_clone()) {
+    let child = match (out.stdio(), errors.stdio()) {
         (Ok(out), Ok(errors)) => command.stdout(out).stderr(errors).spawn(),
         (Err(error), _) | (_, Err(error)) => return not("no file for the report", &error),
     };
@@ -235,16 +233,8 @@ fn kill(child: &mut Child) {
     }
 }
 
-/// A file in memory for what a program writes: a pipe would have to be read meanwhile.
-fn output() -> std::io::Result<File> {
-    Ok(memfd_create("octavo-test", MemfdFlags::CLOEXEC)?.into())
-}
-
-fn text(file: &File) -> String {
-    let length = file.metadata().map_or(0, |data| data.len()).min(MAX_REPORT);
-    let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
-    let read = file.read_exact_at(&mut bytes, 0);
-    read.map(|()| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+fn text(file: &OutputFile) -> String {
+    String::from_utf8_lossy(&file.read(MAX_REPORT)).into_owned()
 }
 
 /// One result for all tests of a run.

@@ -111,8 +111,6 @@ impl HealthObject {
 
     /// Follows them until the node passes to another agent.
     pub(super) async fn follow(mut self) {
-        // Whatever comes later is of another agent: remedies end with this task.
-        let _quiet = Quiet(self.waker.clone());
         let kind = ApiResource::erase::<HealthPolicy>(&());
         let policies: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind);
         // Requests of a later controller must not hide the others.
@@ -386,15 +384,6 @@ enum Written {
     GenerationLater,
     /// The status.
     Status,
-}
-
-/// Ends what was wanted, once the node passes to another agent.
-struct Quiet(Waker);
-
-impl Drop for Quiet {
-    fn drop(&mut self) {
-        self.0.rest();
-    }
 }
 
 fn now() -> String {

@@ -109,6 +109,8 @@ impl NodeAgent {
         period.stop.cancel();
         period.tasks.close();
         period.tasks.wait().await;
+        // Whatever ended it, also before the record was read.
+        self.waker.rest();
         let (node, metrics) = (&self.config.node_name, &self.shared.metrics);
         metrics.in_mode(node, None);
         metrics.prepared(node, HeldCounts::default());

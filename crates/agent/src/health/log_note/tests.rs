@@ -17,7 +17,7 @@ fn file(folder: &tempfile::TempDir) -> RecordFile {
 /// The health of a node with one GPU, by its record.
 fn node(folder: &tempfile::TempDir) -> NodeHealth {
     let mut health = NodeHealth::open(Some(file(folder)), BOOT);
-    health.set_gpus(&testing::inventory(1).gpus, false);
+    health.set_gpus(&testing::inventory(1), 0);
     health
 }
 
@@ -70,7 +70,7 @@ fn an_agent_that_gets_the_node_has_the_position_of_the_one_before() {
     decide(&mut active, 1);
     assert!(active.store());
     assert_eq!(newcomer.log_note(), None);
-    newcomer.serve(None);
+    newcomer.serve(None, 0);
     assert_eq!(newcomer.log_note(), Some(&note(None, 7)));
     assert!(newcomer.is_active());
     newcomer.forget_log();

@@ -1,8 +1,9 @@
+mod missing;
 mod nics;
 mod rebooted;
 mod verified;
 
-use octavo_gpu::{NvLink, RecoveryAction};
+use octavo_gpu::{DriverError, NvLink, RecoveryAction};
 use octavo_health::decide::Wait;
 use octavo_health::policy::{Policy, Test};
 use octavo_health::signal::{Outcome, Word};
@@ -15,7 +16,7 @@ const BOOT: &str = "boot";
 
 fn node(file: Option<RecordFile>, boot: &str, gpus: u32) -> NodeHealth {
     let mut health = NodeHealth::open(file, boot);
-    health.set_gpus(&testing::inventory(gpus).gpus, false);
+    health.set_gpus(&testing::inventory(gpus), 0);
     health.set_orders(orders(Mode::Fence), 0);
     health
 }
@@ -137,7 +138,7 @@ fn a_fatal_error_of_a_switch_fences_the_gpus_behind_it() {
     gpus[1].nvlink = Some(link(true));
     gpus[2].nvlink = Some(link(true));
     let mut health = NodeHealth::open(None, BOOT);
-    health.set_gpus(&gpus, false);
+    health.set_gpus(&testing::found(&gpus), 0);
     health.switch_failed(1);
     decide(&mut health, 1);
     assert_eq!([0, 1, 2].map(|index| state(&health, index)), ["Healthy", "Fenced", "Fenced"]);
@@ -204,22 +205,6 @@ fn fields_of_a_later_agent_hide_no_fence_and_those_of_the_domain_refuse_the_reco
         decide(&mut again, 2);
         assert_eq!(self::state(&again, 0), state);
     }
-}
-
-#[test]
-fn a_gpu_that_was_taken_out_stays_known_unless_it_was_well() {
-    let mut health = node(None, BOOT, 2);
-    health.xid(&uuid(0), 48, LinkSeverity::Unknown, 1);
-    decide(&mut health, 1);
-    let mut gpus = testing::inventory(4).gpus;
-    health.set_gpus(&gpus.split_off(2), false);
-    decide(&mut health, 2);
-    assert_eq!(health.record.gpus.keys().collect::<Vec<_>>(), [&uuid(0), &uuid(2), &uuid(3)]);
-    health.set_gpus(&testing::inventory(2).gpus, false);
-    decide(&mut health, 3);
-    assert_eq!((state(&health, 0), state(&health, 1)), ("Fenced", "Healthy"));
-    let ids: BTreeSet<_> = health.record.gpus.values().map(|known| known.id).collect();
-    assert_eq!(ids.len(), health.record.gpus.len());
 }
 
 /// Orders by which the driver's word is the test.
@@ -368,7 +353,7 @@ fn the_reset_of_an_island_waits_for_the_clients_of_all_its_gpus() {
     }
     let file = RecordFile::new(folder.path().join("health.json"));
     let mut health = NodeHealth::open(Some(file), BOOT);
-    health.set_gpus(&gpus, false);
+    health.set_gpus(&testing::found(&gpus), 0);
     let mut wanted = orders(Mode::Act);
     wanted.permits.insert(uuid(0), permit(0, Remedy::ResetFunction));
     health.set_orders(wanted, 1);
@@ -387,9 +372,9 @@ fn the_record_is_of_the_agent_that_has_the_node() {
     let file = || Some(RecordFile::new(folder.path().join("health.json")));
     let gpus = testing::inventory(2).gpus;
     let mut active = NodeHealth::observer(file(), BOOT);
-    active.serve(Some((&gpus, false)));
+    active.serve(Some(&testing::found(&gpus)), 0);
     let mut newcomer = NodeHealth::observer(file(), BOOT);
-    newcomer.set_gpus(&gpus, false);
+    newcomer.set_gpus(&testing::found(&gpus), 0);
     active.xid(&uuid(0), 48, LinkSeverity::Unknown, 1);
     decide(&mut active, 1);
     assert!(active.store());
@@ -400,7 +385,7 @@ fn the_record_is_of_the_agent_that_has_the_node() {
     }
     assert!(!newcomer.store(), "it does not overwrite the record");
     assert_eq!((state(&newcomer, 0), state(&newcomer, 1)), ("Healthy", "Fenced"));
-    newcomer.serve(Some((&gpus, false)));
+    newcomer.serve(Some(&testing::found(&gpus)), 0);
     decide(&mut newcomer, 3);
     assert_eq!(
         (reason(&newcomer, 0), reason(&newcomer, 1)),
@@ -412,61 +397,12 @@ fn the_record_is_of_the_agent_that_has_the_node() {
 }
 
 #[test]
-fn a_gpu_out_of_service_that_the_driver_does_not_show_is_lost_and_shown() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = || Some(RecordFile::new(folder.path().join("health.json")));
-    let gpus = testing::inventory(2).gpus;
-    let mut before = NodeHealth::observer(file(), BOOT);
-    before.serve(Some((&gpus, false)));
-    before.xid(&uuid(1), 48, LinkSeverity::Unknown, 1);
-    decide(&mut before, 1);
-    assert!(before.store());
-
-    let mut after = NodeHealth::observer(file(), BOOT);
-    after.serve(Some((&gpus[..1], false)));
-    decide(&mut after, 2);
-    let shown = after.devices(&gpus[..1], 2);
-    let names: Vec<&str> = shown.iter().map(|device| device.name.as_str()).collect();
-    assert_eq!(names, ["gpu-0", "gpu-1"]);
-    assert_eq!((shown[1].state.as_str(), shown[1].reason.as_deref()), ("Fenced", Some("GpuLost")));
-    assert_eq!(shown[1].waits.as_deref(), Some("RemedyByPerson"));
-    // Its board was replaced: a person retires what is left of it.
-    let words = BTreeMap::from([(uuid(1), (1, Word::Retire))]);
-    after.set_orders(Orders { words, ..Orders::default() }, 3);
-    decide(&mut after, 3);
-    assert_eq!(after.devices(&gpus[..1], 3).len(), 1);
-    // A GPU that is there again is well.
-    after.set_gpus(&gpus, false);
-    decide(&mut after, 4);
-    assert_eq!((after.devices(&gpus, 4).len(), state(&after, 1)), (2, "Healthy"));
-}
-
-#[test]
-fn a_gpu_that_cannot_be_read_for_a_moment_is_not_lost() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = || Some(RecordFile::new(folder.path().join("health.json")));
-    let gpus = testing::inventory(2).gpus;
-    let mut before = NodeHealth::observer(file(), BOOT);
-    before.serve(Some((&gpus, false)));
-    before.xid(&uuid(1), 48, LinkSeverity::Unknown, 1);
-    decide(&mut before, 1);
-    assert!(before.store());
-    let mut after = NodeHealth::observer(file(), BOOT);
-    after.serve(Some((&gpus[..1], true)));
-    decide(&mut after, 2);
-    let shown = after.devices(&gpus[..1], 2);
-    let shown: Vec<_> = shown.iter().map(|device| (&*device.name, &*device.state)).collect();
-    assert_eq!(shown, [("gpu-0", "Healthy"), ("gpu-1", "Fenced")]);
-    assert_eq!(reason(&after, 1), Some(Reason::Xid(48)));
-}
-
-#[test]
 fn a_fault_seen_before_the_record_is_read_keeps_attempts_and_relapses() {
     let folder = tempfile::tempdir().unwrap();
     let file = || Some(RecordFile::new(folder.path().join("health.json")));
     let gpus = testing::inventory(1).gpus;
     let mut before = NodeHealth::observer(file(), BOOT);
-    before.serve(Some((&gpus, false)));
+    before.serve(Some(&testing::found(&gpus)), 0);
     before.answer(&uuid(0), &Ok(well()), 1);
     decide(&mut before, 1);
     let track = &mut before.record.domain.devices.get_mut(&DeviceId(0)).unwrap().track;
@@ -474,10 +410,10 @@ fn a_fault_seen_before_the_record_is_read_keeps_attempts_and_relapses() {
     assert!(before.store());
 
     let mut after = NodeHealth::observer(file(), BOOT);
-    after.set_gpus(&gpus, false);
+    after.set_gpus(&testing::found(&gpus), 0);
     after.xid(&uuid(0), 48, LinkSeverity::Unknown, 2);
     decide(&mut after, 2);
-    after.serve(Some((&gpus, false)));
+    after.serve(Some(&testing::found(&gpus)), 0);
     let track = after.record.domain.devices[&DeviceId(0)].track;
     assert_eq!((track.attempt, track.relapses, track.returned), (Attempt(3), 2, Some(1)));
     assert_eq!(state(&after, 0), "Fenced");

@@ -50,7 +50,7 @@ pub(super) struct DeviceTests {
 
 impl NodeHealth {
     /// Whether tests use the GPU. Where a policy observes, and in an agent that does not have the node, the driver's word is the test.
-    pub(super) fn uses_gpus(&self) -> bool {
+    pub(super) fn tests_on_gpus(&self) -> bool {
         let policy = &self.orders.policy;
         self.is_active && policy.mode != Mode::Observe && policy.test == Test::Probe
     }
@@ -60,7 +60,7 @@ impl NodeHealth {
         let is_untestable = |(uuid, known): &(&String, &Known)| {
             let waits = known.tried.as_ref().is_some_and(|tried| tried.waits(now));
             let is_mig = self.in_mig_mode.contains(*uuid) && !self.is_out_for_others(known.id);
-            let is_unusable = self.uses_gpus() && (waits || !self.has_orders || is_mig);
+            let is_unusable = self.tests_on_gpus() && (waits || !self.has_orders || is_mig);
             is_unusable || self.driver.is_some() || self.nic_faults.contains_key(*uuid)
         };
         self.record.gpus.iter().filter(is_untestable).map(|(_, known)| known.id).collect()
@@ -120,7 +120,7 @@ impl NodeHealth {
             Some(Some(result)) => Some(result.clone()),
             // Links may still be trained.
             None if !is_good => word(test.seconds.max(LINK_TRAINING)),
-            None if !self.uses_gpus() => Some(TestResult::Passed),
+            None if !self.tests_on_gpus() => Some(TestResult::Passed),
             // Nothing was against it, and no person should have to release it.
             None if self.in_mig_mode.contains(uuid) && self.is_out_for_others(test.device) => {
                 Some(TestResult::Passed)
@@ -168,7 +168,7 @@ impl NodeHealth {
     /// The tests of one length that are to begin on their GPUs, as one run; `None` if there are none. They count as begun, and their time
     /// runs from now.
     pub(crate) fn next_tests(&mut self, now: u64) -> Option<TestRun> {
-        if !self.uses_gpus() || !self.has_orders {
+        if !self.tests_on_gpus() || !self.has_orders {
             return None;
         }
         let mut run = TestRun { tests: Vec::new(), seconds: 0 };

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use octavo_gpu::KernelLogPosition;
+use octavo_health::policy::Policy;
 use octavo_health::signal::Word;
+use octavo_health::xid::XidClass;
 use octavo_testkit::eventually;
 use prometheus_client::registry::Registry;
 use tempfile::TempDir;
@@ -46,21 +48,21 @@ fn the_first_look_and_events_are_noted() {
     let mut reader = LogReader::new(path.clone());
     assert!(reader.is_read(), "as far as is known");
     let first = look(&mut reader, None);
-    assert!(reader.is_read() && first.events.is_empty() && first.note.is_some());
+    assert!(reader.is_read() && first.is_first && first.events.is_empty());
     append(&path, "kernel: another line\n");
-    assert_eq!(look(&mut reader, first.note.as_ref()), Found::default());
+    let nothing = look(&mut reader, first.note.as_ref());
+    assert!(!nothing.is_first && nothing.events.is_empty() && nothing.note != first.note);
     append(&path, "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 32 egress\n");
-    let harmless = look(&mut reader, first.note.as_ref());
-    assert_eq!((harmless.events.len(), harmless.note), (1, None));
     append(&path, &line(0, 48));
     let news = look(&mut reader, first.note.as_ref());
-    assert_eq!(news.events.len(), 1);
+    assert_eq!(news.events.len(), 2);
     // Another agent.
     let mut later = LogReader::new(path.clone());
-    assert_eq!(look(&mut later, news.note.as_ref()), Found { events: Vec::new(), ..news.clone() });
+    let none = Found { events: Vec::new(), is_first: true, ..news.clone() };
+    assert_eq!(look(&mut later, news.note.as_ref()), none);
     let mut earlier = LogReader::new(path);
     let again = look(&mut earlier, first.note.as_ref());
-    assert_eq!((again.events.len(), &again.note), (2, &news.note));
+    assert_eq!(again, Found { is_first: true, ..news });
     // The node went to another agent and came back.
     earlier.close();
     assert_eq!(look(&mut earlier, first.note.as_ref()), again);
@@ -89,6 +91,10 @@ struct Agent {
 impl Agent {
     /// One that has the node.
     async fn start(folder: &TempDir) -> Self {
+        Self::start_with(folder, TestDriver::new(2), &mut Registry::default()).await
+    }
+
+    async fn start_with(folder: &TempDir, driver: TestDriver, registry: &mut Registry) -> Self {
         let stop = CancellationToken::new();
         let (requests, waker) = MonitorRequests::new(watch::channel(Some(false)).1);
         let inputs = HealthInputs {
@@ -97,8 +103,7 @@ impl Agent {
             kernel_log: Some(folder.path().join("kern.log")),
             ..HealthInputs::default()
         };
-        let metrics = Arc::new(Metrics::new(&mut Registry::default()));
-        let driver = TestDriver::new(2);
+        let metrics = Arc::new(Metrics::new(registry));
         let open: Opener = Box::new(move || Ok(Arc::new(driver.clone())));
         let modules = Box::new(|| None);
         let snapshots =
@@ -149,4 +154,60 @@ async fn an_xid_that_is_logged_between_two_agents_is_taken_once() {
     let mut third = Agent::start(&folder).await;
     third.until(["Probation", "Fenced"]).await;
     third.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_driver_that_hangs_while_another_agent_gets_the_node_leaves_the_record_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let (log, record) = (folder.path().join("kern.log"), folder.path().join("health.json"));
+    append(&log, "");
+    let (driver, mut registry) = (TestDriver::new(2), Registry::default());
+    let agent = Agent::start_with(&folder, driver.clone(), &mut registry).await;
+    eventually("the first look is recorded", || {
+        std::fs::read_to_string(&record).is_ok_and(|text| text.contains("kernelLog"))
+    })
+    .await;
+    let hanging = driver.hang(1);
+    append(&log, &line(1, 48));
+    eventually("the driver is asked about the GPU of the line", || {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        text.contains("xid=\"48\"")
+    })
+    .await;
+    agent.waker.rest();
+    std::fs::write(&record, "of the other agent").unwrap();
+    drop(hanging);
+    agent.end().await;
+    assert_eq!(std::fs::read_to_string(&record).unwrap(), "of the other agent");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lines_of_applications_are_recorded_if_a_policy_says_that_they_are_of_the_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let (log, record) = (folder.path().join("kern.log"), folder.path().join("health.json"));
+    append(&log, "");
+    let mut registry = Registry::default();
+    let mut agent = Agent::start_with(&folder, TestDriver::new(2), &mut registry).await;
+    eventually("the first look is recorded", || {
+        std::fs::read_to_string(&record).is_ok_and(|text| text.contains("kernelLog"))
+    })
+    .await;
+    let before = std::fs::read_to_string(&record).unwrap();
+    append(&log, &line(1, 31));
+    eventually("the line is read", || {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        text.contains("xid=\"31\"")
+    })
+    .await;
+    let policy = Policy { xid_classes: [(31, XidClass::Reset)].into(), ..Policy::default() };
+    agent.waker.set_orders(Orders { policy, ..Orders::default() });
+    assert_eq!(std::fs::read_to_string(&record).unwrap(), before);
+    append(&log, &line(0, 31));
+    agent.until(["Fenced", "Healthy"]).await;
+    agent.end().await;
+    let length = std::fs::metadata(&log).unwrap().len();
+    let after = std::fs::read_to_string(&record).unwrap();
+    assert!(after.contains(&format!("\"next\":{length}")), "{after}");
 }

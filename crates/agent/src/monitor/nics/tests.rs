@@ -1,8 +1,13 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use octavo_gpu::NetworkPort;
+use std::time::Duration;
 
+use octavo_gpu::NetworkPort;
+use octavo_testkit::eventually;
+use rustix::fs::{CWD, Mode, mkfifoat};
+
+use super::super::tests::monitor;
 use super::*;
 use crate::testing::{inventory, uuid};
 
@@ -46,4 +51,46 @@ fn ports_are_read_of_cards_that_serve_a_gpu() {
     assert!(second.gpus.is_empty());
     fs::remove_file(sys.path().join("class/infiniband/mlx5_0/ports/1/state")).unwrap();
     assert_eq!(look()[0].ports, [(1, None)].into());
+}
+
+#[tokio::test]
+async fn a_card_that_hangs_is_waited_for_by_one_thread() {
+    let sys = tempfile::tempdir().unwrap();
+    card(sys.path(), "mlx5_0", "pci0000:15/0000:15:01.0/0000:18:00.0");
+    let inventory = inventory(1);
+    device(sys.path(), &format!("pci0000:15/0000:15:01.0/{}", inventory.gpus[0].pci));
+    // A reader waits until something is written.
+    let state = sys.path().join("class/infiniband/mlx5_0/ports/1/state");
+    fs::remove_file(&state).unwrap();
+    mkfifoat(CWD, &state, Mode::RUSR | Mode::WUSR).unwrap();
+    let mut monitor = monitor();
+    monitor.sys_root = Some(sys.path().to_owned());
+    monitor.adopt(inventory);
+    monitor.look_at_nics();
+    let first = monitor.card_looks.thread.as_ref().unwrap().thread().id();
+    assert!(!monitor.card_looks.has_failed);
+    monitor.look_at_nics();
+    assert_eq!(monitor.card_looks.thread.as_ref().unwrap().thread().id(), first);
+    assert!(monitor.card_looks.has_failed);
+
+    fs::write(&state, "4: ACTIVE\n").unwrap();
+    let receive = |monitor: &Monitor| {
+        let message = monitor.requests.inbox.recv_timeout(Duration::from_mins(1)).unwrap();
+        let Message::Health(HealthMessage::Nics(number, found)) = message else {
+            panic!("no look")
+        };
+        (number, found)
+    };
+    let (number, found) = receive(&monitor);
+    assert!(found.as_ref().unwrap()[0].ports[&1].as_ref().unwrap().is_active);
+    monitor.take_nics(number, found);
+    assert!(monitor.card_looks.has_failed, "it began long ago");
+    let thread = monitor.card_looks.thread.as_ref().unwrap();
+    eventually("the look has ended", || thread.is_finished()).await;
+    fs::remove_file(&state).unwrap();
+    fs::write(&state, "4: ACTIVE\n").unwrap();
+    monitor.look_at_nics();
+    let (number, found) = receive(&monitor);
+    monitor.take_nics(number, found);
+    assert!(!monitor.card_looks.has_failed);
 }

@@ -17,7 +17,7 @@ const BOOT: &str = "boot";
 fn recorded() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let mut health = NodeHealth::open(Some(file(&folder)), BOOT);
-    health.set_gpus(&testing::inventory(2).gpus, false);
+    health.set_gpus(&testing::inventory(2), 0);
     health.xid(&uuid(1), 48, LinkSeverity::Unknown, 1);
     health.decide(1, |_| false);
     assert!(health.store());

@@ -1,10 +1,11 @@
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::sync::Arc;
 
 use octavo_gpu::DriverError;
-use octavo_health::policy::{Mode, Policy};
+use octavo_health::policy::{Mode, Policy, Test};
 use octavo_health::signal::{Attempt, LinkSeverity};
 use octavo_health::state::Rules;
 use octavo_testkit::eventually;
@@ -96,7 +97,7 @@ async fn a_call_that_hangs_in_the_driver_is_in_no_reboot_s_way() {
 async fn a_driver_that_cannot_be_opened_is_in_no_reboot_s_way() {
     let folder = tempfile::tempdir().unwrap();
     let mut health = NodeHealth::open(Some(record(&folder)), "boot");
-    health.set_gpus(&testing::inventory(3).gpus, false);
+    health.set_gpus(&testing::inventory(3), 0);
     for (gpu, xid) in [(0, 79), (1, 48)] {
         health.xid(&uuid(gpu), xid, LinkSeverity::Unknown, 1);
     }
@@ -153,4 +154,54 @@ async fn an_agent_that_gets_the_node_loads_the_driver_that_a_dead_one_unloaded()
     timeout(TIMEOUT, waker.serve()).await.unwrap();
     let opened = snapshots.wait_for(|found| found.driver.get().is_some());
     timeout(TIMEOUT, opened).await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_kernel_logs_of_a_reset_is_no_fault_after_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (programs, log) = (folder.path().join("usr/bin"), folder.path().join("kern.log"));
+    fs::create_dir_all(&programs).unwrap();
+    fs::write(&log, "").unwrap();
+    let pci = testing::gpu(0).pci.to_string();
+    let line = format!("NVRM: Xid (PCI:{}): 119, Timeout", pci.strip_suffix(".0").unwrap());
+    let smi = programs.join("nvidia-smi");
+    fs::write(&smi, format!("#!/bin/sh\necho '{line}' >> {}\n", log.display())).unwrap();
+    fs::set_permissions(&smi, fs::Permissions::from_mode(0o755)).unwrap();
+
+    let driver = TestDriver::new(1);
+    driver.set_idle();
+    let open: Opener = Box::new(move || Ok(Arc::new(driver.clone())));
+    let inputs = HealthInputs {
+        record: Some(record(&folder)),
+        boot_id: "boot".to_owned(),
+        kernel_log: Some(log.clone()),
+        driver_root: folder.path().to_owned(),
+        ..HealthInputs::default()
+    };
+    let (mut snapshots, waker, _stop) = agent_with(inputs, open);
+    timeout(TIMEOUT, waker.serve()).await.unwrap();
+    eventually("the first look is recorded", || {
+        let text = fs::read_to_string(folder.path().join("health.json"));
+        text.is_ok_and(|text| text.contains("kernelLog"))
+    })
+    .await;
+    let mut file = fs::OpenOptions::new().append(true).open(&log).unwrap();
+    writeln!(file, "{}", line.replace("119", "48")).unwrap();
+    let shows = |state| move |found: &Snapshot| found.devices.iter().all(|it| it.state == state);
+    let fenced = snapshots.wait_for(shows("Fenced"));
+    timeout(TIMEOUT, fenced).await.unwrap().unwrap();
+    let permit = Permit { after: Attempt(0), remedy: Remedy::ResetFunction, since: u64::MAX };
+    let policy = Policy { mode: Mode::Act, test: Test::Driver, ..Policy::default() };
+    waker.set_orders(Orders { policy, permits: [(uuid(0), permit)].into(), ..Orders::default() });
+    let back = snapshots.wait_for(shows("Probation"));
+    timeout(TIMEOUT, back).await.unwrap().unwrap();
+    let text = fs::read_to_string(&log).unwrap();
+    assert!(text.contains("119"), "{text}");
+    let read_to = format!("\"next\":{}", text.len());
+    eventually("all of the log is read", || {
+        fs::read_to_string(folder.path().join("health.json")).unwrap().contains(&read_to)
+    })
+    .await;
+    let device = snapshots.borrow().devices[0].clone();
+    assert_eq!((device.state.as_str(), device.attempt), ("Probation", 1));
 }

@@ -198,7 +198,7 @@ fn a_policy_may_ignore_network_cards() {
     assert_eq!(shown(&health, 0), ("Probation", None, 1));
     // Until the policy is known, it may be one of these.
     let mut health = NodeHealth::open(None, BOOT);
-    health.set_gpus(&testing::inventory(2).gpus, false);
+    health.set_gpus(&testing::inventory(2), 0);
     look(&mut health, true, 0);
     look(&mut health, false, 20);
     assert_eq!(health.health(), Health::new());
@@ -209,7 +209,7 @@ fn a_gpu_in_mig_mode_returns_once_its_card_is_well() {
     let mut gpus = testing::inventory(2).gpus;
     gpus[0].mig = Some(Mig { enabled: true, pending: true });
     let mut health = NodeHealth::open(None, BOOT);
-    health.set_gpus(&gpus, false);
+    health.set_gpus(&testing::found(&gpus), 0);
     let mut wanted = orders(Mode::Fence);
     wanted.policy.test = Test::Probe;
     health.set_orders(wanted, 0);
@@ -224,9 +224,9 @@ fn a_gpu_in_mig_mode_returns_once_its_card_is_well() {
 fn a_newcomer_keeps_what_it_saw_of_cards_that_the_record_does_not_have() {
     let gpus = testing::inventory(2).gpus;
     let mut newcomer = NodeHealth::observer(None, BOOT);
-    newcomer.set_gpus(&gpus, false);
+    newcomer.set_gpus(&testing::found(&gpus), 0);
     look(&mut newcomer, true, 0);
-    newcomer.serve(Some((&gpus, false)));
+    newcomer.serve(Some(&testing::found(&gpus)), 0);
     newcomer.set_orders(orders(Mode::Fence), 20);
     look(&mut newcomer, false, 20);
     assert_eq!(state(&newcomer, 0), "Suspect");

@@ -68,8 +68,8 @@ fn an_agent_that_takes_the_node_over_does_not_repeat_the_reboot() {
     assert!(health.next_remedy().is_some());
     let gpus = testing::inventory(2).gpus;
     let mut newcomer = NodeHealth::observer(Some(file()), BOOT);
-    newcomer.set_gpus(&gpus, false);
-    newcomer.serve(Some((&gpus, false)));
+    newcomer.set_gpus(&testing::found(&gpus), 0);
+    newcomer.serve(Some(&testing::found(&gpus)), 0);
     newcomer.set_orders(by_agent(), 2);
     decide(&mut newcomer, 2);
     assert_eq!((state(&newcomer, 0), newcomer.next_remedy()), ("Resetting", None));
@@ -85,14 +85,14 @@ fn a_gpu_in_mig_mode_that_made_room_returns_without_a_person() {
     gpus[1] = testing::mig::gpu(1, true);
     gpus[1].uuid = uuid(1);
     let mut health = NodeHealth::open(Some(file()), BOOT);
-    health.set_gpus(&gpus, false);
+    health.set_gpus(&testing::found(&gpus), 0);
     health.set_orders(wanted.clone(), 1);
     health.answer(&uuid(0), &Err(lost()), 1);
     decide(&mut health, 1);
     assert!(health.next_remedy().is_some());
     assert_eq!(state(&health, 1), "Resetting");
     let mut rebooted = NodeHealth::open(Some(file()), "next");
-    rebooted.set_gpus(&gpus, false);
+    rebooted.set_gpus(&testing::found(&gpus), 0);
     rebooted.set_orders(wanted, 100);
     for index in 0..2 {
         rebooted.answer(&uuid(index), &Ok(well()), 100);

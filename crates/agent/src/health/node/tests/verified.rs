@@ -142,7 +142,7 @@ fn a_gpu_in_mig_mode_is_not_passed_by_the_drivers_word() {
     let mut gpus = testing::inventory(2).gpus;
     gpus[0] = testing::mig::gpu(0, true);
     gpus[0].uuid = uuid(0);
-    health.set_gpus(&gpus, false);
+    health.set_gpus(&testing::found(&gpus), 0);
     decide(&mut health, 2);
     let (state, wait, message) = shown(&health);
     assert_eq!((state, wait, health.next_tests(0)), ("Suspect", Some(Wait::TestNotPossible), None));
@@ -156,7 +156,7 @@ fn a_gpu_in_mig_mode_is_not_passed_by_the_drivers_word() {
 #[test]
 fn a_test_waits_for_claims_and_for_orders_and_none_begins_where_a_policy_observes() {
     let mut health = NodeHealth::open(None, BOOT);
-    health.set_gpus(&testing::inventory(1).gpus, false);
+    health.set_gpus(&testing::inventory(1), 0);
     health.answer(&uuid(0), &Ok(advice(RecoveryAction::DrainP2p)), 1);
     decide(&mut health, 1);
     health.answer(&uuid(0), &Ok(well()), 2);
@@ -190,7 +190,7 @@ fn a_test_goes_on_after_the_agent_with_its_number_and_all_its_time() {
     health.store();
     // The agent is away for longer than a test may take.
     let mut again = NodeHealth::open(file(), BOOT);
-    again.set_gpus(&testing::inventory(2).gpus, false);
+    again.set_gpus(&testing::inventory(2), 0);
     decide(&mut again, 1_000_000);
     assert_eq!((state(&again, 0), again.next_tests(0)), ("Verifying", None), "no orders yet");
     again.set_orders(probed(Mode::Fence), 2_000_000);
