@@ -10,6 +10,7 @@ mod taint;
 
 use std::path::Path;
 
+use clap::ValueEnum;
 use octavo_figure::{Figure, Goal, percentile};
 use octavo_lab::Layout;
 use octavo_machine::{Event, EventKind, Machine, MachineError, RecoveryAction};
@@ -17,11 +18,40 @@ use octavo_machine::{Event, EventKind, Machine, MachineError, RecoveryAction};
 /// XIDs that call for a reset. The first one is an uncontained memory error.
 const XIDS: [u64; 10] = [95, 46, 48, 62, 109, 119, 120, 136, 140, 143];
 
-/// Measures all of it.
-pub(crate) async fn run(octavo: &Path) -> anyhow::Result<Vec<Figure>> {
-    let mut figures = Box::pin(taint::run(octavo)).await?;
-    figures.extend(Box::pin(burst::run(octavo)).await?);
-    figures.extend(Box::pin(memory::run(octavo)).await?);
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// From the failure of a GPU to its taint.
+    Taint,
+    /// 200 nodes whose GPUs fail at once.
+    Burst,
+    /// The controller's memory.
+    Memory,
+}
+
+/// Arguments of this benchmark.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Health")]
+#[group(id = "health_options")]
+pub(crate) struct Options {
+    /// health: only these parts.
+    #[arg(long, value_delimiter = ',', value_name = "PART,...")]
+    parts: Vec<Part>,
+}
+
+/// Measures what is asked for.
+pub(crate) async fn run(octavo: &Path, options: &Options) -> anyhow::Result<Vec<Figure>> {
+    let is_asked_for = |part: Part| options.parts.is_empty() || options.parts.contains(&part);
+    let mut figures = Vec::new();
+    if is_asked_for(Part::Taint) {
+        figures.extend(Box::pin(taint::run(octavo)).await?);
+    }
+    if is_asked_for(Part::Burst) {
+        figures.extend(Box::pin(burst::run(octavo)).await?);
+    }
+    if is_asked_for(Part::Memory) {
+        figures.extend(Box::pin(memory::run(octavo)).await?);
+    }
     Ok(figures)
 }
 

@@ -55,6 +55,8 @@ struct Args {
     real_share: real_share::Options,
     #[command(flatten)]
     scheduler: scheduler::Options,
+    #[command(flatten)]
+    health: health::Options,
 }
 
 /// A benchmark.
@@ -172,7 +174,7 @@ async fn run(args: &Args) -> anyhow::Result<bool> {
             Name::Mig => Box::pin(mig::run(&octavo()?)).await?,
             Name::Pods => Box::pin(pods::run(&octavo()?)).await?,
             Name::Hook => hook::run()?,
-            Name::Health => Box::pin(health::run(&octavo()?)).await?,
+            Name::Health => Box::pin(health::run(&octavo()?, &args.health)).await?,
             Name::Domains => Box::pin(domains::run(&octavo()?)).await?,
             Name::Operator => Box::pin(measure_operator(&octavo()?)).await?,
             Name::Slices => Box::pin(slices::run(&octavo()?)).await?,

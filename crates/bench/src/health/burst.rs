@@ -116,7 +116,7 @@ async fn measure(lab: &Lab) -> anyhow::Result<Vec<Turn>> {
             });
             times.collect()
         };
-        let (taints, remedies) = (since(&observer.tainted), since(&observer.remedied));
+        let (taints, remedies) = (since(&observer.first_taints), since(&observer.remedied));
         ensure!(remedies.len() == NODES, "{} of {NODES} remedies have begun", remedies.len());
         // A GPU that failed in several turns is watched.
         let is_well = |state: &str| matches!(state, "Healthy" | "Probation" | "Watch");

@@ -35,6 +35,8 @@ pub(super) struct Observer {
     /// GPUs out of service by their taints, and when that was seen first. A look at the driver may find
     /// its advice before the XID comes, and one that fails a third time is retired.
     pub(super) tainted: BTreeMap<Name, Instant>,
+    /// When GPUs were seen first with such a taint, also those that are back.
+    pub(super) first_taints: BTreeMap<Name, Instant>,
     /// States and attempts of GPUs.
     pub(super) states: BTreeMap<Name, (String, i64)>,
     /// GPUs of which a remedy runs or ran, and when that was seen first.
@@ -60,6 +62,7 @@ impl Observer {
             seen,
             _watches: watches,
             tainted: BTreeMap::new(),
+            first_taints: BTreeMap::new(),
             states: BTreeMap::new(),
             remedied: BTreeMap::new(),
             running: BTreeMap::new(),
@@ -97,6 +100,7 @@ impl Observer {
     pub(super) fn forget_times(&mut self) {
         self.remedied.clear();
         self.tainted.clear();
+        self.first_taints.clear();
     }
 
     fn take(&mut self, seen: Seen) {
@@ -123,6 +127,7 @@ impl Observer {
                     if taints
                         .any(|taint| keys.contains(&&*taint.key) && taint.effect == "NoSchedule")
                     {
+                        self.first_taints.entry(name.clone()).or_insert(now);
                         self.tainted.entry(name).or_insert(now);
                     } else {
                         self.tainted.remove(&name);
