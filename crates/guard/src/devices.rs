@@ -1,4 +1,4 @@
-//! The shares of each GPU.
+//! The GPUs that a process sees, and the shares of each.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

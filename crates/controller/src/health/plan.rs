@@ -169,7 +169,7 @@ impl Orders<'_> {
 /// Plans at a time, in seconds since 1970. `repair` is `None` if another program deletes members of gangs on lost nodes.
 pub fn plan(facts: &Facts, memory: &mut Memory, repair: Option<&RepairConfig>, now: u64) -> Plan {
     let mut plan = Plan::default();
-    let last = std::mem::take(&mut memory.last_orders);
+    let last = memory.last_orders.clone();
     let mut orders = Orders { last: &last, acts: Vec::new(), copies: BTreeMap::new() };
     let mut domains: BTreeMap<&str, Members<'_>> = BTreeMap::new();
     let mut overlaps: BTreeMap<&str, (&str, usize)> = BTreeMap::new();
@@ -245,7 +245,6 @@ pub fn plan(facts: &Facts, memory: &mut Memory, repair: Option<&RepairConfig>, n
         plan.maintenance = maintenance::plan(facts, &mut budgets, findings, now);
     }
     plan.orders = orders.all();
-    memory.last_orders = last;
     plan
 }
 
