@@ -123,6 +123,8 @@ fn a_driver_that_is_away_taints_all_and_shows_a_remedy_when_it_is_back() {
     health.driver_released(3);
     assert!(health.health()[&uuid(1)].message().contains("released"));
     health.driver_back();
+    // That of an application is no fault after the remedy.
+    health.xid(&uuid(0), 13, LinkSeverity::Unknown, 4);
     decide(&mut health, 4);
     assert_eq!((state(&health, 0), state(&health, 1)), ("Fenced", "Healthy"));
     health.answer(&uuid(0), &Ok(well()), 5);

@@ -89,7 +89,7 @@ struct Agent {
 }
 
 impl Agent {
-    /// One that has the node.
+    /// One that has the node, and has read the log.
     async fn start(folder: &TempDir) -> Self {
         Self::start_with(folder, TestDriver::new(2), &mut Registry::default()).await
     }
@@ -109,6 +109,11 @@ impl Agent {
         let snapshots =
             start("node", open, modules, requests, inputs, metrics, stop.clone()).unwrap();
         timeout(TIMEOUT, waker.serve()).await.unwrap();
+        let record = folder.path().join("health.json");
+        eventually("the first look is recorded", || {
+            std::fs::read_to_string(&record).is_ok_and(|text| text.contains("kernelLog"))
+        })
+        .await;
         Self { snapshots, waker, stop }
     }
 
@@ -129,16 +134,23 @@ impl Agent {
     }
 }
 
+/// Waits until an XID is counted, which is before the driver is asked about its GPU.
+async fn is_counted(registry: &Registry, number: u32) {
+    let counted = format!("xid=\"{number}\"");
+    eventually("the line is read", || {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
+        text.contains(&counted)
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_xid_that_is_logged_between_two_agents_is_taken_once() {
     let folder = tempfile::tempdir().unwrap();
-    let (log, record) = (folder.path().join("kern.log"), folder.path().join("health.json"));
+    let log = folder.path().join("kern.log");
     append(&log, &line(1, 48));
     let mut first = Agent::start(&folder).await;
-    eventually("the first look is recorded", || {
-        std::fs::read_to_string(&record).is_ok_and(|text| text.contains("kernelLog"))
-    })
-    .await;
     first.until(["Healthy", "Healthy"]).await;
     first.end().await;
 
@@ -163,18 +175,9 @@ async fn a_driver_that_hangs_while_another_agent_gets_the_node_leaves_the_record
     append(&log, "");
     let (driver, mut registry) = (TestDriver::new(2), Registry::default());
     let agent = Agent::start_with(&folder, driver.clone(), &mut registry).await;
-    eventually("the first look is recorded", || {
-        std::fs::read_to_string(&record).is_ok_and(|text| text.contains("kernelLog"))
-    })
-    .await;
     let hanging = driver.hang(1);
     append(&log, &line(1, 48));
-    eventually("the driver is asked about the GPU of the line", || {
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-        text.contains("xid=\"48\"")
-    })
-    .await;
+    is_counted(&registry, 48).await;
     agent.waker.rest();
     std::fs::write(&record, "of the other agent").unwrap();
     drop(hanging);
@@ -189,23 +192,17 @@ async fn lines_of_applications_are_recorded_if_a_policy_says_that_they_are_of_th
     append(&log, "");
     let mut registry = Registry::default();
     let mut agent = Agent::start_with(&folder, TestDriver::new(2), &mut registry).await;
-    eventually("the first look is recorded", || {
-        std::fs::read_to_string(&record).is_ok_and(|text| text.contains("kernelLog"))
-    })
-    .await;
     let before = std::fs::read_to_string(&record).unwrap();
     append(&log, &line(1, 31));
-    eventually("the line is read", || {
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-        text.contains("xid=\"31\"")
-    })
-    .await;
+    is_counted(&registry, 31).await;
     let policy = Policy { xid_classes: [(31, XidClass::Reset)].into(), ..Policy::default() };
-    agent.waker.set_orders(Orders { policy, ..Orders::default() });
     assert_eq!(std::fs::read_to_string(&record).unwrap(), before);
+    // The word shows that the policy is known.
+    let words = [(uuid(1), (1, Word::Fence))].into();
+    agent.waker.set_orders(Orders { policy, words, ..Orders::default() });
+    agent.until(["Healthy", "Fenced"]).await;
     append(&log, &line(0, 31));
-    agent.until(["Fenced", "Healthy"]).await;
+    agent.until(["Fenced", "Fenced"]).await;
     agent.end().await;
     let length = std::fs::metadata(&log).unwrap().len();
     let after = std::fs::read_to_string(&record).unwrap();

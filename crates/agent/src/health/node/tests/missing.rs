@@ -4,6 +4,27 @@ use octavo_gpu::UnreadableGpu;
 
 use super::*;
 
+/// The record of an agent that had these GPUs, of which one may have had a fault.
+fn record(
+    folder: &tempfile::TempDir,
+    gpus: u32,
+    faulty: Option<u32>,
+) -> impl Fn() -> Option<RecordFile> {
+    let path = folder.path().join("health.json");
+    let file = move || Some(RecordFile::new(path.clone()));
+    let mut before = NodeHealth::observer(file(), BOOT);
+    before.serve(Some(&testing::inventory(gpus)), 0);
+    for index in 0..gpus {
+        before.answer(&uuid(index), &Ok(well()), 1);
+    }
+    if let Some(index) = faulty {
+        before.xid(&uuid(index), 48, LinkSeverity::Unknown, 1);
+    }
+    decide(&mut before, 1);
+    assert!(before.store());
+    file
+}
+
 #[test]
 fn a_gpu_that_was_taken_out_stays_known_unless_it_was_well() {
     let mut health = node(None, BOOT, 2);
@@ -23,13 +44,8 @@ fn a_gpu_that_was_taken_out_stays_known_unless_it_was_well() {
 #[test]
 fn a_gpu_out_of_service_that_the_driver_does_not_show_is_lost_and_shown() {
     let folder = tempfile::tempdir().unwrap();
-    let file = || Some(RecordFile::new(folder.path().join("health.json")));
+    let file = record(&folder, 2, Some(1));
     let gpus = testing::inventory(2).gpus;
-    let mut before = NodeHealth::observer(file(), BOOT);
-    before.serve(Some(&testing::found(&gpus)), 0);
-    before.xid(&uuid(1), 48, LinkSeverity::Unknown, 1);
-    decide(&mut before, 1);
-    assert!(before.store());
 
     let mut after = NodeHealth::observer(file(), BOOT);
     after.serve(Some(&testing::found(&gpus[..1])), 0);
@@ -53,15 +69,8 @@ fn a_gpu_out_of_service_that_the_driver_does_not_show_is_lost_and_shown() {
 #[test]
 fn a_well_gpu_that_is_lost_while_no_agent_runs_is_fenced_and_one_taken_out_is_forgotten() {
     let folder = tempfile::tempdir().unwrap();
-    let file = || Some(RecordFile::new(folder.path().join("health.json")));
+    let file = record(&folder, 3, None);
     let gpus = testing::inventory(3).gpus;
-    let mut before = NodeHealth::observer(file(), BOOT);
-    before.serve(Some(&testing::found(&gpus)), 1);
-    for gpu in &gpus {
-        before.answer(&gpu.uuid, &Ok(well()), 1);
-    }
-    decide(&mut before, 1);
-    assert!(before.store());
     let shown = |found: &Inventory| {
         let mut after = NodeHealth::observer(file(), BOOT);
         after.serve(Some(found), 7);
@@ -84,13 +93,8 @@ fn a_well_gpu_that_is_lost_while_no_agent_runs_is_fenced_and_one_taken_out_is_fo
 #[test]
 fn a_gpu_that_cannot_be_read_for_a_moment_is_not_lost() {
     let folder = tempfile::tempdir().unwrap();
-    let file = || Some(RecordFile::new(folder.path().join("health.json")));
+    let file = record(&folder, 2, Some(1));
     let gpus = testing::inventory(2).gpus;
-    let mut before = NodeHealth::observer(file(), BOOT);
-    before.serve(Some(&testing::found(&gpus)), 0);
-    before.xid(&uuid(1), 48, LinkSeverity::Unknown, 1);
-    decide(&mut before, 1);
-    assert!(before.store());
     let mut after = NodeHealth::observer(file(), BOOT);
     let (call, message) = ("nvmlDeviceGetHandleByIndex_v2", "Unknown Error".to_owned());
     let error = DriverError::Failed { call, code: 999, message };
