@@ -14,6 +14,7 @@ mod log_note;
 mod nics;
 mod node;
 mod orders;
+mod period;
 mod place;
 mod record;
 mod report;
@@ -32,6 +33,7 @@ pub(crate) use node::{NodeHealth, TestResult, TestRun};
 #[cfg(test)]
 pub(crate) use orders::Permit;
 pub(crate) use orders::{Chosen, Orders, Policies};
+pub(crate) use period::{Period, Periods};
 pub(crate) use record::RecordFile;
 
 /// What keeps a GPU from being well.

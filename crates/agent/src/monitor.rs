@@ -133,7 +133,6 @@ pub(crate) fn start(
         stop,
         sender,
         health: NodeHealth::observer(health.record, &health.boot_id),
-        served: 0,
         telemetry: Telemetry::default(),
         kernel_log: health.kernel_log.map(LogReader::new),
         sys_root: health.sys_root,
@@ -162,8 +161,6 @@ struct Monitor {
     stop: CancellationToken,
     sender: watch::Sender<Snapshot>,
     health: NodeHealth,
-    /// The period in which this agent has the node, as it was last said.
-    served: u64,
     telemetry: Telemetry,
     kernel_log: Option<LogReader>,
     sys_root: Option<PathBuf>,

@@ -20,6 +20,7 @@ pub(crate) use verification::{TestResult, TestRun};
 use super::log_note::LogNote;
 use super::nics::Card;
 use super::orders::Orders;
+use super::period::{Period, Periods};
 use super::place::{islands, place, place_of_missing, switched};
 use super::record::{Known, Record, RecordFile};
 use super::{GpuState, Health};
@@ -48,8 +49,8 @@ pub(crate) struct NodeHealth {
     nic_faults: BTreeMap<String, String>,
     /// From when on links are to be active, in seconds.
     links_count_from: u64,
-    /// Whether this agent has the node, and with it the record.
-    is_active: bool,
+    /// The period in which this agent has the node, and with it the record.
+    period: Option<Period>,
     /// The island of the node's NVSwitches.
     switches: Option<u32>,
     /// What came since the last decision.
@@ -98,7 +99,7 @@ impl NodeHealth {
             in_mig_mode: BTreeSet::new(),
             nic_faults: BTreeMap::new(),
             links_count_from: 0,
-            is_active: true,
+            period: Some(Periods::default().begin()),
             switches: None,
             signals: Vec::new(),
             read_to: None,
@@ -119,17 +120,13 @@ impl NodeHealth {
     /// The health of an agent that does not have the node yet: it observes, and leaves the record to the agent that has it.
     pub(crate) fn observer(file: Option<RecordFile>, boot_id: &str) -> Self {
         let record = Record { boot_id: boot_id.to_owned(), ..Record::default() };
-        let mut health = Self { record, is_active: false, ..Self::open(None, boot_id) };
-        health.file = file;
-        health
+        Self { record, file, period: None, ..Self::open(None, boot_id) }
     }
 
     /// Takes the record over. What was observed meanwhile stays, of GPUs that were well by the record. `found` is what the driver shows;
     /// `None` before it was open.
-    pub(crate) fn serve(&mut self, found: Option<&Inventory>, now: u64) {
-        if std::mem::replace(&mut self.is_active, true) {
-            return;
-        }
+    pub(crate) fn serve(&mut self, period: Period, found: Option<&Inventory>, now: u64) {
+        self.period = Some(period);
         let boot_id = self.record.boot_id.clone();
         let read = Self::open(self.file.take(), &boot_id);
         let observed = std::mem::replace(&mut self.record, read.record);
@@ -161,14 +158,18 @@ impl NodeHealth {
 
     /// Whether this agent has the node, and with it the record.
     pub(crate) fn is_active(&self) -> bool {
-        self.is_active
+        self.period.as_ref().is_some_and(Period::goes_on)
+    }
+
+    /// The period in which this agent has the node; `None` if it has it not, as far as is known here.
+    pub(crate) fn period(&self) -> Option<&Period> {
+        self.period.as_ref()
     }
 
     /// Leaves the record to another agent. What was wanted is of no account any more.
     pub(crate) fn rest(&mut self) {
-        (self.is_active, self.has_orders) = (false, false);
-        self.orders = Orders::default();
-        self.tests = DeviceTests::default();
+        (self.period, self.has_orders) = (None, false);
+        (self.orders, self.tests) = (Orders::default(), DeviceTests::default());
     }
 
     /// The driver was opened: links need time until they are active.
@@ -438,8 +439,8 @@ impl NodeHealth {
 
     /// Writes the record if it has changed. Returns whether it is written.
     pub(crate) fn store(&mut self) -> bool {
-        let Some(file) = self.file.as_mut().filter(|_| self.is_active) else { return false };
-        let written = file.write(&self.record);
+        let (Some(file), Some(period)) = (self.file.as_mut(), &self.period) else { return false };
+        let Some(written) = period.within(|| file.write(&self.record)) else { return false };
         if let Err(error) = &written {
             tracing::error!(%error, "the health of GPUs is not recorded; a restart of the agent forgets fences");
         }

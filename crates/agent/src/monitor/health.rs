@@ -84,9 +84,8 @@ impl Monitor {
     pub(super) fn obey(&mut self, driver: Option<&dyn Driver>, message: HealthMessage) {
         match message {
             HealthMessage::Serve(period, answer) => {
-                self.served = period;
                 let inventory = self.snapshot.inventory.clone();
-                self.health.serve(inventory.as_deref(), now());
+                self.health.serve(period, inventory.as_deref(), now());
                 if self.kernel_log.is_none() {
                     self.health.forget_log();
                 }
@@ -112,10 +111,11 @@ impl Monitor {
 
     /// Whether this agent has the node, and with it the record. Another may have got both while the driver let this thread wait.
     pub(super) fn has_node(&mut self) -> bool {
-        if self.health.is_active() && !self.requests.period.is(self.served) {
+        let has_node = self.health.is_active();
+        if !has_node && self.health.period().is_some() {
             self.rest();
         }
-        self.health.is_active()
+        has_node
     }
 
     fn rest(&mut self) {

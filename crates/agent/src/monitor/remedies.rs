@@ -44,7 +44,7 @@ impl Monitor {
             return None;
         }
         let (attempt, remedy, uuids) = self.health.next_remedy()?;
-        let (period, served) = (self.requests.period.clone(), self.served);
+        let period = self.health.period()?.clone();
         let (root, node) = (self.driver_root.clone(), self.node.clone());
         let (rebooter, reloader) = (self.rebooter.clone(), self.reloader.clone());
         let stop = self.stop.clone();
@@ -54,7 +54,7 @@ impl Monitor {
         let run = Box::new(move || {
             let mut end = end;
             // The driver is closed by now, which may have taken long.
-            if !period.is(served) {
+            if !period.goes_on() {
                 return;
             }
             let remedied = |()| End::Now(Outcome::Remedied);

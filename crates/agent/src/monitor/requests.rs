@@ -2,15 +2,13 @@
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use octavo_gpu::{DriverError, GpuEvent};
 use octavo_health::signal::{Attempt, Outcome};
 use tokio::sync::{oneshot, watch};
 
-use crate::health::{CardLook, Orders, TestResult};
+use crate::health::{CardLook, Orders, Period, Periods, TestResult};
 
 /// What wakes the thread.
 pub(crate) enum Message {
@@ -28,8 +26,8 @@ pub(crate) enum Message {
 
 /// What the thread learns about the health of GPUs.
 pub(crate) enum HealthMessage {
-    /// This agent has the node, and with it the record, for a period with this number. The answer comes once the record is read.
-    Serve(u64, oneshot::Sender<()>),
+    /// This agent has the node, and with it the record, for a period. The answer comes once the record is read.
+    Serve(Period, oneshot::Sender<()>),
     /// Another agent gets the node.
     Rest,
     /// What API server and persons want.
@@ -51,40 +49,21 @@ pub(crate) struct MonitorRequests {
     /// What wakes the thread, and the other end of it.
     pub(super) inbox: Receiver<Message>,
     pub(super) sender: Sender<Message>,
-    pub(super) period: Period,
-}
-
-/// The number of the period in which this agent has the node, or has it not. A thread that comes out of a call of the driver sees here that
-/// its period is over, before it reads its messages.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Period(Arc<AtomicU64>);
-
-impl Period {
-    /// Begins the next one. Returns its number.
-    fn begin(&self) -> u64 {
-        self.0.fetch_add(1, Ordering::AcqRel) + 1
-    }
-
-    /// Whether a period goes on.
-    pub(super) fn is(&self, number: u64) -> bool {
-        self.0.load(Ordering::Acquire) == number
-    }
 }
 
 /// Wakes the thread. One that has ended hears nothing, and has no GPUs to read.
 #[derive(Clone, Debug)]
 pub(crate) struct Waker {
     sender: Sender<Message>,
-    period: Period,
+    periods: Periods,
 }
 
 impl MonitorRequests {
     /// Requests by a channel, and its other end.
     pub(crate) fn new(release: watch::Receiver<Option<bool>>) -> (Self, Waker) {
         let (sender, inbox) = channel();
-        let period = Period::default();
-        let waker = Waker { sender: sender.clone(), period: period.clone() };
-        (Self { release, inbox, sender, period }, waker)
+        let waker = Waker { sender: sender.clone(), periods: Periods::default() };
+        (Self { release, inbox, sender }, waker)
     }
 }
 
@@ -134,14 +113,16 @@ impl Waker {
     /// Has the record of health read, since this agent has the node now. Waits until that is done, or the thread has ended.
     pub(crate) async fn serve(&self) {
         let (answer, done) = oneshot::channel();
-        let message = HealthMessage::Serve(self.period.begin(), answer);
+        let message = HealthMessage::Serve(self.periods.begin(), answer);
         let _ = self.sender.send(Message::Health(message));
         let _ = done.await;
     }
 
-    /// Leaves the record of health to another agent.
-    pub(crate) fn rest(&self) {
-        self.period.begin();
+    /// Leaves the record of health to another agent. On return nothing is written to it any more.
+    pub(crate) async fn rest(&self) {
+        let periods = self.periods.clone();
+        // A write is waited for, as long as the disk takes. Only a panic would be an error.
+        let _ = tokio::task::spawn_blocking(move || periods.end()).await;
         let _ = self.sender.send(Message::Health(HealthMessage::Rest));
     }
 

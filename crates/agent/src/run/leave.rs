@@ -51,11 +51,15 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Whether an entry of a plugin's folder is the agent's: its checkpoints, the record of GPUs' health, or a socket.
+/// Whether an entry of a plugin's folder is the agent's: its checkpoints, a record of it, or a socket.
 fn is_of_agent(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let is_socket = path.extension().is_some_and(|it| it == "sock");
-    name == "checkpoint" || name.starts_with("health.json") || is_socket
+    let is_record = |record| name.trim_start_matches('.').starts_with(record);
+    name == "checkpoint"
+        || is_record("health.json")
+        || is_record("checkpoint-hooks.json")
+        || is_socket
 }
 
 fn is_plugin_spec(path: &Path) -> bool {

@@ -110,7 +110,7 @@ impl NodeAgent {
         period.tasks.close();
         period.tasks.wait().await;
         // Whatever ended it, also before the record was read.
-        self.waker.rest();
+        self.waker.rest().await;
         let (node, metrics) = (&self.config.node_name, &self.shared.metrics);
         metrics.in_mode(node, None);
         metrics.prepared(node, HeldCounts::default());

@@ -1,7 +1,7 @@
 use octavo_health::signal::LinkSeverity;
 
 use super::*;
-use crate::health::{RecordFile, takes_pods};
+use crate::health::{Periods, RecordFile, takes_pods};
 use crate::testing::{self, uuid};
 
 const BOOT: &str = "boot";
@@ -70,7 +70,7 @@ fn an_agent_that_gets_the_node_has_the_position_of_the_one_before() {
     decide(&mut active, 1);
     assert!(active.store());
     assert_eq!(newcomer.log_note(), None);
-    newcomer.serve(None, 0);
+    newcomer.serve(Periods::default().begin(), None, 0);
     assert_eq!(newcomer.log_note(), Some(&note(None, 7)));
     assert!(newcomer.is_active());
     newcomer.forget_log();

@@ -373,8 +373,8 @@ fn the_record_is_of_the_agent_that_has_the_node() {
     let folder = tempfile::tempdir().unwrap();
     let file = || Some(RecordFile::new(folder.path().join("health.json")));
     let gpus = testing::inventory(2).gpus;
-    let mut active = NodeHealth::observer(file(), BOOT);
-    active.serve(Some(&testing::found(&gpus)), 0);
+    let (mut active, periods) = (NodeHealth::observer(file(), BOOT), Periods::default());
+    active.serve(periods.begin(), Some(&testing::found(&gpus)), 0);
     let mut newcomer = NodeHealth::observer(file(), BOOT);
     newcomer.set_gpus(&testing::found(&gpus), 0);
     active.xid(&uuid(0), 48, LinkSeverity::Unknown, 1);
@@ -387,12 +387,14 @@ fn the_record_is_of_the_agent_that_has_the_node() {
     }
     assert!(!newcomer.store(), "it does not overwrite the record");
     assert_eq!((state(&newcomer, 0), state(&newcomer, 1)), ("Healthy", "Fenced"));
-    newcomer.serve(Some(&testing::found(&gpus)), 0);
+    newcomer.serve(Periods::default().begin(), Some(&testing::found(&gpus)), 0);
     decide(&mut newcomer, 3);
     assert_eq!(
         (reason(&newcomer, 0), reason(&newcomer, 1)),
         (Some(Reason::Xid(48)), Some(Reason::Xid(95)))
     );
+    periods.end();
+    assert!(!active.store(), "nor does one that has not heard yet that it has the node no more");
     active.rest();
     assert!(!active.store());
     assert!(newcomer.store());
@@ -404,7 +406,7 @@ fn a_fault_seen_before_the_record_is_read_keeps_attempts_and_relapses() {
     let file = || Some(RecordFile::new(folder.path().join("health.json")));
     let gpus = testing::inventory(1).gpus;
     let mut before = NodeHealth::observer(file(), BOOT);
-    before.serve(Some(&testing::found(&gpus)), 0);
+    before.serve(Periods::default().begin(), Some(&testing::found(&gpus)), 0);
     before.answer(&uuid(0), &Ok(well()), 1);
     decide(&mut before, 1);
     let track = &mut before.record.domain.devices.get_mut(&DeviceId(0)).unwrap().track;
@@ -415,7 +417,7 @@ fn a_fault_seen_before_the_record_is_read_keeps_attempts_and_relapses() {
     after.set_gpus(&testing::found(&gpus), 0);
     after.xid(&uuid(0), 48, LinkSeverity::Unknown, 2);
     decide(&mut after, 2);
-    after.serve(Some(&testing::found(&gpus)), 0);
+    after.serve(Periods::default().begin(), Some(&testing::found(&gpus)), 0);
     let track = after.record.domain.devices[&DeviceId(0)].track;
     assert_eq!((track.attempt, track.relapses, track.returned), (Attempt(3), 2, Some(1)));
     assert_eq!(state(&after, 0), "Fenced");

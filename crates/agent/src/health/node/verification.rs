@@ -52,7 +52,7 @@ impl NodeHealth {
     /// Whether tests use the GPU. Where a policy observes, and in an agent that does not have the node, the driver's word is the test.
     pub(super) fn tests_on_gpus(&self) -> bool {
         let policy = &self.orders.policy;
-        self.is_active && policy.mode != Mode::Observe && policy.test == Test::Probe
+        self.is_active() && policy.mode != Mode::Observe && policy.test == Test::Probe
     }
 
     /// GPUs whose test cannot be tried now.

@@ -178,7 +178,7 @@ async fn a_driver_that_hangs_while_another_agent_gets_the_node_leaves_the_record
     let hanging = driver.hang(1);
     append(&log, &line(1, 48));
     is_counted(&registry, 48).await;
-    agent.waker.rest();
+    agent.waker.rest().await;
     std::fs::write(&record, "of the other agent").unwrap();
     drop(hanging);
     agent.end().await;

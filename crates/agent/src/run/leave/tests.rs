@@ -17,6 +17,10 @@ fn only_files_of_the_agent_go() {
     let ours = [
         "kubelet/plugins/gpu.nvidia.com/checkpoint/.lock",
         "kubelet/plugins/gpu.nvidia.com/dra-1234.sock",
+        "kubelet/plugins/gpu.nvidia.com/health.json",
+        "kubelet/plugins/gpu.nvidia.com/health.json.unreadable",
+        "kubelet/plugins/gpu.nvidia.com/.health.json.octavo-tmp",
+        "kubelet/plugins/gpu.nvidia.com/checkpoint-hooks.json",
         "run/octavo/guard/digest/libcuda.so.1",
         "bin/octavo-cdi-hook",
     ];

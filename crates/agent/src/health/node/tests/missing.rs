@@ -13,7 +13,7 @@ fn record(
     let path = folder.path().join("health.json");
     let file = move || Some(RecordFile::new(path.clone()));
     let mut before = NodeHealth::observer(file(), BOOT);
-    before.serve(Some(&testing::inventory(gpus)), 0);
+    before.serve(Periods::default().begin(), Some(&testing::inventory(gpus)), 0);
     for index in 0..gpus {
         before.answer(&uuid(index), &Ok(well()), 1);
     }
@@ -48,7 +48,7 @@ fn a_gpu_out_of_service_that_the_driver_does_not_show_is_lost_and_shown() {
     let gpus = testing::inventory(2).gpus;
 
     let mut after = NodeHealth::observer(file(), BOOT);
-    after.serve(Some(&testing::found(&gpus[..1])), 0);
+    after.serve(Periods::default().begin(), Some(&testing::found(&gpus[..1])), 0);
     decide(&mut after, 2);
     let shown = after.devices(&gpus[..1], 2);
     let names: Vec<&str> = shown.iter().map(|device| device.name.as_str()).collect();
@@ -73,7 +73,7 @@ fn a_well_gpu_that_is_lost_while_no_agent_runs_is_fenced_and_one_taken_out_is_fo
     let gpus = testing::inventory(3).gpus;
     let shown = |found: &Inventory| {
         let mut after = NodeHealth::observer(file(), BOOT);
-        after.serve(Some(found), 7);
+        after.serve(Periods::default().begin(), Some(found), 7);
         decide(&mut after, 7);
         let shown = after.devices(&found.gpus, 7);
         let shown = shown.into_iter().map(|device| (device.name, device.state, device.reason));
@@ -99,7 +99,11 @@ fn a_gpu_that_cannot_be_read_for_a_moment_is_not_lost() {
     let (call, message) = ("nvmlDeviceGetHandleByIndex_v2", "Unknown Error".to_owned());
     let error = DriverError::Failed { call, code: 999, message };
     let unreadable = vec![UnreadableGpu { index: 1, error }];
-    after.serve(Some(&Inventory { unreadable, ..testing::found(&gpus[..1]) }), 2);
+    after.serve(
+        Periods::default().begin(),
+        Some(&Inventory { unreadable, ..testing::found(&gpus[..1]) }),
+        2,
+    );
     decide(&mut after, 2);
     let shown = after.devices(&gpus[..1], 2);
     let shown: Vec<_> = shown.iter().map(|device| (&*device.name, &*device.state)).collect();

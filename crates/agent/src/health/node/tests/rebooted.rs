@@ -69,7 +69,7 @@ fn an_agent_that_takes_the_node_over_does_not_repeat_the_reboot() {
     let gpus = testing::inventory(2).gpus;
     let mut newcomer = NodeHealth::observer(Some(file()), BOOT);
     newcomer.set_gpus(&testing::found(&gpus), 0);
-    newcomer.serve(Some(&testing::found(&gpus)), 0);
+    newcomer.serve(Periods::default().begin(), Some(&testing::found(&gpus)), 0);
     newcomer.set_orders(by_agent(), 2);
     decide(&mut newcomer, 2);
     assert_eq!((state(&newcomer, 0), newcomer.next_remedy()), ("Resetting", None));

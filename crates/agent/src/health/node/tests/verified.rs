@@ -65,6 +65,22 @@ fn what_a_test_found_is_shown_and_outlives_the_agent() {
 }
 
 #[test]
+fn a_test_that_ends_with_the_period_leaves_the_record_to_the_next_agent() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("health.json");
+    let mut health = suspect(Some(RecordFile::new(path.clone())));
+    let periods = Periods::default();
+    health.period = Some(periods.begin());
+    decide(&mut health, 2);
+    let run = health.next_tests(0).unwrap();
+    assert!(path.exists(), "a test is recorded before it begins");
+    periods.end();
+    std::fs::write(&path, "of the next agent").unwrap();
+    health.ended_early(&run);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "of the next agent");
+}
+
+#[test]
 fn a_test_that_could_not_be_tried_says_why_and_comes_again_ever_more_seldom() {
     let mut health = suspect(None);
     let mut now = 2;
