@@ -58,16 +58,15 @@ pub(crate) async fn run(lab: &Lab, octavo: &Path) -> anyhow::Result<Vec<Figure>>
     testbed.slice().await?;
     let kubelet = Kubelet::connect(&testbed.socket()).await?;
     let claims = testbed.claims(CLAIMS).await?;
-    if let Some(first) = claims.first() {
-        kubelet.until_ready(first).await?;
-    }
+    let first = claims.first().context("no claim")?;
+    kubelet.until_ready(first).await?;
     figures.extend(testbed.back_to_back(&kubelet, &claims).await?);
     figures.extend(testbed.at_once(&kubelet, &claims).await?);
     figures.push(testbed.cycles(&kubelet).await?);
     figures.extend(testbed.idle(&agent).await?);
     figures.push(testbed.leftovers()?);
     agent.stop().await?;
-    figures.push(testbed.memory_with_dra_alone().await?);
+    figures.push(testbed.memory_with_dra_alone(first).await?);
     Ok(figures)
 }
 
@@ -283,8 +282,9 @@ impl Testbed {
         ])
     }
 
-    /// Memory after the same work of an agent without memory enforcement and kernel log: what dynamic resource allocation takes.
-    async fn memory_with_dra_alone(&self) -> anyhow::Result<Figure> {
+    /// Memory after the same work of an agent without memory enforcement and kernel log: what dynamic resource allocation takes. `claim` is
+    /// any of this node.
+    async fn memory_with_dra_alone(&self, claim: &v1::Claim) -> anyhow::Result<Figure> {
         let text = std::fs::read_to_string(self.node.join("agent.yaml"))?;
         let mut config: serde_json::Value = serde_saphyr::from_str(&text)?;
         let fields = config.as_object_mut().context("the agent's config is no map")?;
@@ -293,8 +293,9 @@ impl Testbed {
         let path = self.node.join("agent-dra.yaml");
         std::fs::write(&path, config.to_string())?;
         let agent = AgentProcess::start(&self.octavo, &path)?;
-        agent.ready().await?;
         let kubelet = Kubelet::connect(&self.socket()).await?;
+        // The agent's own word would need a kubelet that registers it.
+        kubelet.until_ready(claim).await?;
         self.cycles(&kubelet).await?;
         let memory = process::memory(agent.pid())?;
         agent.stop().await?;
