@@ -440,7 +440,6 @@ pub(super) fn monitor() -> Monitor {
         stop: CancellationToken::new(),
         sender: watch::channel(Snapshot::default()).0,
         health: NodeHealth::open(None, "boot"),
-        served: 0,
         telemetry: Telemetry::default(),
         kernel_log: None,
         sys_root: None,

@@ -226,7 +226,7 @@ fn a_newcomer_keeps_what_it_saw_of_cards_that_the_record_does_not_have() {
     let mut newcomer = NodeHealth::observer(None, BOOT);
     newcomer.set_gpus(&testing::found(&gpus), 0);
     look(&mut newcomer, true, 0);
-    newcomer.serve(Some(&testing::found(&gpus)), 0);
+    newcomer.serve(Periods::default().begin(), Some(&testing::found(&gpus)), 0);
     newcomer.set_orders(orders(Mode::Fence), 20);
     look(&mut newcomer, false, 20);
     assert_eq!(state(&newcomer, 0), "Suspect");
