@@ -17,13 +17,16 @@ pub(super) struct Known<'a> {
 
 impl Known<'_> {
     /// How little a choice wants a server: less is better.
-    fn dislike(self, choice: Choice, server: Server) -> i64 {
-        match choice {
+    fn dislike(self, choice: Choice, server: Server) -> (bool, i64) {
+        let is_last =
+            choice == Choice::Settled && self.history.is_on_probation(server, self.seconds);
+        let dislike = match choice {
             Choice::List | Choice::Uniform => 0,
             Choice::Fewest => i64::try_from(self.servers.blamed(server)).unwrap_or(i64::MAX),
-            Choice::Risk => self.history.risk(server, self.seconds),
+            Choice::Risk | Choice::Settled => self.history.risk(server, self.seconds),
             Choice::Oracle => i64::from(self.servers.is_bad(server)),
-        }
+        };
+        (is_last, dislike)
     }
 }
 
@@ -94,11 +97,21 @@ mod tests {
         }
         let known = Known { servers: &servers, history: &history, seconds: 0 };
         let list = [3, 0, 1, 2];
-        for choice in [Choice::Fewest, Choice::Risk] {
+        for choice in [Choice::Fewest, Choice::Risk, Choice::Settled] {
             assert_eq!(best(choice, &list, 3, known, &mut random), [2, 1, 0], "{choice:?}");
             let found = replacements(choice, list.into_iter(), 2, known);
             assert_eq!(found, Some(vec![2, 1]), "{choice:?}");
         }
+        let mut repaired = history.clone();
+        repaired.repaired(2, 0);
+        let fresh = Known { history: &repaired, ..known };
+        assert_eq!(
+            best(Choice::Settled, &list, 3, fresh, &mut random),
+            [1, 0, 3],
+            "2 is on probation"
+        );
+        let settled = Known { seconds: 86_400, ..fresh };
+        assert_eq!(best(Choice::Settled, &list, 3, settled, &mut random), [2, 1, 0]);
         let mut chosen = best(Choice::List, &list, 2, known, &mut random);
         chosen.sort_unstable();
         assert_eq!(chosen, [0, 3]);

@@ -5,6 +5,7 @@
 
 use octavo_health::ONE;
 use octavo_health::risk::{Blame, History as Evidence, Model, Rate, Settings};
+use octavo_health::state::Rules;
 
 use super::events::DAY;
 use super::members::Server;
@@ -25,6 +26,10 @@ pub(super) struct History {
     /// The risk of each in the model of two classes.
     risks: Vec<i64>,
     unknown: i64,
+    /// When each came back from its last repair, in seconds since the start.
+    repaired_at: Vec<Option<u64>>,
+    /// Time of probation, in seconds.
+    probation: u64,
 }
 
 impl History {
@@ -52,6 +57,8 @@ impl History {
             since: vec![None; all],
             risks: vec![unknown; all],
             unknown,
+            repaired_at: vec![None; all],
+            probation: Rules::default().probation,
         }
     }
 
@@ -76,6 +83,7 @@ impl History {
     /// The server was repaired.
     pub(super) fn repaired(&mut self, server: Server, seconds: u64) {
         self.evidence[server].repaired(&self.settings, self.base, self.in_vain);
+        self.repaired_at[server] = Some(seconds);
         self.update(server, seconds);
     }
 
@@ -85,6 +93,11 @@ impl History {
             Model::TwoClasses => self.risks[server],
             Model::Decayed => risk(&self.evidence[server], &self.settings, self.base, seconds),
         }
+    }
+
+    /// Whether a server came back from a repair of late. An error that comes back often does so soon.
+    pub(super) fn is_on_probation(&self, server: Server, seconds: u64) -> bool {
+        self.repaired_at[server].is_some_and(|at| seconds.saturating_sub(at) < self.probation)
     }
 
     /// The risk of a server without any history.
@@ -133,6 +146,15 @@ mod tests {
             assert!(history.unknown() < history.risk(1, MONTH));
             assert!(history.risk(1, MONTH) < history.risk(2, MONTH), "{model:?}");
         }
+    }
+
+    #[test]
+    fn a_server_is_on_probation_for_a_day_after_its_repair() {
+        let mut history = History::new(&Study::default());
+        assert!(!history.is_on_probation(0, 0));
+        history.repaired(0, 100);
+        let on_probation = [100, 86_499, 86_500].map(|now| history.is_on_probation(0, now));
+        assert_eq!(on_probation, [true, true, false]);
     }
 
     #[test]

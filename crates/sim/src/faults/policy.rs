@@ -36,7 +36,7 @@ pub enum Policy {
     FewestLifetime,
     /// Servers by their risk from history alone; all lost ones are replaced in place
     Risk,
-    /// Octavo: the same, and spares are ordered before idle servers are worse than they
+    /// Octavo: the same, with servers on probation last, and spares are ordered before idle servers are worse than they
     Octavo,
     /// The same with knowledge of which servers are bad: what the choice of servers can gain at most, not a policy
     Oracle,
@@ -53,6 +53,8 @@ pub(super) enum Choice {
     Fewest,
     /// By the probability that they are bad, from their history.
     Risk,
+    /// The same; servers on probation after a repair are last.
+    Settled,
     /// Good ones first.
     Oracle,
 }
@@ -120,7 +122,8 @@ impl Policy {
             Self::Fewest => standbys(Choice::Fewest, Retirement::Never),
             Self::FewestWindow => standbys(Choice::Fewest, Retirement::Window),
             Self::FewestLifetime => standbys(Choice::Fewest, Retirement::Lifetime),
-            Self::Risk | Self::Octavo => rules(Choice::Risk, Retirement::Never, Recovery::SwapAll),
+            Self::Risk => rules(Choice::Risk, Retirement::Never, Recovery::SwapAll),
+            Self::Octavo => rules(Choice::Settled, Retirement::Never, Recovery::SwapAll),
             Self::Oracle => rules(Choice::Oracle, Retirement::Never, Recovery::SwapAll),
         }
     }

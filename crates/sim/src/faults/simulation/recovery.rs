@@ -40,7 +40,9 @@ impl Simulation<'_> {
         let unknown = self.history.unknown();
         let seconds = self.now / 1000;
         let is_good = |server: &&Server| {
-            !self.members.contains(**server) && self.history.risk(**server, seconds) <= unknown
+            !self.members.contains(**server)
+                && self.history.risk(**server, seconds) <= unknown
+                && !self.history.is_on_probation(**server, seconds)
         };
         let good = self.pool.available().iter().filter(is_good).count();
         let until = self.now + self.study.restart.fetch_spare.millis();
