@@ -180,6 +180,7 @@ impl Lab {
         let has_fabric = machines.values().any(octavo_machine::Machine::has_multi_node_fabric);
         let has_controller =
             octavo_controller::should_run(options.controller, has_fabric, &options.octavo)?;
+        ControllerRepair::check(options.scheduler_config.as_ref(), has_controller)?;
         octavo_controller::check_imex(options.imex, has_controller, !real_nodes.is_empty())?;
         let add_ons = AddOns::requested(options.dns, options.mpi_operator, !real_nodes.is_empty())?;
         let components = options.components(

@@ -1,5 +1,6 @@
 //! Which program deletes members of gangs on lost nodes. As in the chart it is the controller, if it runs beside the scheduler.
 
+use anyhow::ensure;
 use serde_json::{Value, json};
 
 /// How the controller does so.
@@ -20,6 +21,16 @@ impl ControllerRepair {
         let scheduler_name = key("schedulerName").and_then(Value::as_str).unwrap_or("octavo");
         let is_wanted = by == "Controller" && after_seconds > 0;
         is_wanted.then(|| Self { after_seconds, scheduler_name: scheduler_name.to_owned() })
+    }
+
+    /// Refuses a config of the scheduler that leaves lost nodes to a controller where none runs: no program would repair gangs.
+    pub(crate) fn check(config: Option<&Value>, has_controller: bool) -> anyhow::Result<()> {
+        let by = config.and_then(|config| config.get("repairBy"));
+        ensure!(
+            has_controller || by.and_then(Value::as_str) != Some("Controller"),
+            "the scheduler's config has `repairBy: Controller`, and this lab runs no controller: ask for one, or omit the key"
+        );
+        Ok(())
     }
 
     /// The section `health.repair` of the controller's config.
@@ -44,5 +55,17 @@ mod tests {
         assert_eq!(section(other), Some(wanted));
         assert_eq!(section(json!({"repairBy": "Scheduler"})), None);
         assert_eq!(section(json!({"repairAfterSeconds": 0})), None);
+    }
+
+    #[test]
+    fn repair_by_a_controller_needs_one() {
+        let config = |by: &str| json!({"repairBy": by});
+        let check =
+            |config: &Value, has_controller| ControllerRepair::check(Some(config), has_controller);
+        let error = check(&config("Controller"), false).unwrap_err().to_string();
+        assert!(error.contains("this lab runs no controller"), "{error}");
+        check(&config("Controller"), true).unwrap();
+        check(&config("Scheduler"), false).unwrap();
+        ControllerRepair::check(None, false).unwrap();
     }
 }
