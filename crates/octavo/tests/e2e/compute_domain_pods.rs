@@ -85,15 +85,17 @@ impl<'a> Domains<'a> {
         .await
     }
 
-    /// The daemon's pod on a node.
+    /// The daemon's pod on a node, once it exists: the status of a domain has a node before.
     pub(crate) async fn daemon(&self, node: &str) -> Pod {
         let pods: Api<Pod> = Api::namespaced(self.client(), SYSTEM);
         let params = ListParams::default()
             .labels(LABEL_COMPUTE_DOMAIN)
             .fields(&format!("spec.nodeName={node}"));
-        let mut found = pods.list(&params).await.unwrap().items;
-        assert_eq!(found.len(), 1, "daemons on {node}");
-        found.remove(0)
+        eventually(&format!("one daemon is on {node}"), || async {
+            let [pod] = <[Pod; 1]>::try_from(pods.list(&params).await.ok()?.items).ok()?;
+            Some(pod)
+        })
+        .await
     }
 
     /// Process id of the daemon on a node, and that of its service.
