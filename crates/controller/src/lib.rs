@@ -22,6 +22,7 @@ pub mod gangs;
 pub mod health;
 pub mod metrics;
 pub mod plan;
+pub mod seen;
 mod shell;
 pub mod store;
 pub mod switch;

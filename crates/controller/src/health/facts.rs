@@ -1,5 +1,6 @@
 //! What matters of policies, work on nodes, nodes and the health that their agents report.
 
+mod health;
 mod maintenance;
 #[cfg(test)]
 mod tests;
@@ -7,20 +8,17 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+pub use health::{DeviceFacts, HealthFacts, OrderFacts, SeenHealth, health};
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::DynamicObject;
 pub use maintenance::{MaintenanceFacts, is_meant, maintenance};
-use octavo_api::checkpoint::{CheckpointReport, CheckpointRequest};
 use octavo_api::health_policy::{HealthPolicySpec, HealthPolicyStatus, TemplateSpec};
 use octavo_api::names::{LABEL_CLIQUE, LABEL_GPU_PRESENT, TAINT_MAINTENANCE};
-use octavo_api::node_health::{DeviceHealth, DeviceOrders, Permit};
-use octavo_health::decide::Device as Record;
 use octavo_health::policy::Policy;
-use octavo_health::state::State;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::plan::{Eviction, Urgency};
 use crate::store::{SeenNode, is_older};
 
 /// Label of nodes with their rack, as in the scheduler's topology.
@@ -134,54 +132,9 @@ pub enum Loss {
 }
 
 /// Labels as hashes of name and value, since a node has dozens, and policies name a few. Two labels of one hash are taken for equal;
-/// it has 64 bits.
+/// it has 64 bits. They are sorted.
 #[derive(Clone, Debug, Default)]
-pub struct Labels(BTreeSet<u64>);
-
-/// What an agent reports of its node, and what it was ordered.
-#[derive(Clone, Debug, Default)]
-pub struct HealthFacts {
-    /// The version of the object.
-    pub version: Version,
-    /// Devices.
-    pub devices: Vec<DeviceFacts>,
-    /// Orders of the controller.
-    pub orders: Vec<OrderFacts>,
-    /// Pods that the controller asks to save their work.
-    pub requests: Vec<CheckpointRequest>,
-    /// What became of these.
-    pub reports: Vec<CheckpointReport>,
-}
-
-/// A device as its agent reports it.
-#[derive(Clone, Debug)]
-pub struct DeviceFacts {
-    /// UUID of the GPU.
-    pub uuid: String,
-    /// Its name in slices.
-    pub name: String,
-    /// All that is remembered of it, or why that cannot be read.
-    pub record: Result<Record, String>,
-    /// Its NVLink island, within the node.
-    pub island: i64,
-    /// Whether it can be reset while others of its island run.
-    pub resets_alone: bool,
-    /// Whether it has clients.
-    pub is_occupied: bool,
-}
-
-/// What the controller ordered for a device.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct OrderFacts {
-    /// UUID of the GPU.
-    pub uuid: String,
-    /// The remedy that is allowed.
-    pub permit: Option<Permit>,
-    /// Since when its pods are evicted, in seconds since 1970.
-    pub evicts_since: Option<u64>,
-    /// The copy of its record.
-    pub copy: Option<Record>,
-}
+pub struct Labels(Box<[u64]>);
 
 /// All that is known.
 #[derive(Clone, Debug, Default)]
@@ -211,12 +164,16 @@ impl PolicyFacts {
 
 impl Labels {
     fn of<'a>(labels: impl Iterator<Item = (&'a String, &'a String)>) -> Self {
-        Self(labels.map(|(name, value)| label_hash(name, value)).collect())
+        let mut hashes: Box<[u64]> = labels.map(|(name, value)| label_hash(name, value)).collect();
+        hashes.sort_unstable();
+        Self(hashes)
     }
 
     /// Whether a policy with this selector applies to a node with these labels.
     pub fn are_selected_by(&self, selector: &BTreeMap<String, String>) -> bool {
-        let has = |(name, value): (&String, &String)| self.0.contains(&label_hash(name, value));
+        let has = |(name, value): (&String, &String)| {
+            self.0.binary_search(&label_hash(name, value)).is_ok()
+        };
         !selector.is_empty() && selector.iter().all(has)
     }
 }
@@ -331,7 +288,7 @@ pub fn policy(object: &DynamicObject) -> Fact {
         Err(error) => Err(format!("spec: {error}")),
     };
     Fact::Policy(Box::new(PolicyFacts {
-        version: version(object),
+        version: version(&object.metadata),
         generation: object.metadata.generation,
         selector,
         policy,
@@ -387,87 +344,14 @@ fn domains<'a>(label: impl Fn(&str) -> Option<&'a str>) -> Vec<u64> {
     domains
 }
 
-/// The health of a node.
-pub fn health(object: &DynamicObject) -> Fact {
-    Fact::Health(HealthFacts::of(object))
-}
-
-impl HealthFacts {
-    /// What matters of an object. A device that this version cannot read is no obstacle to the others.
-    pub fn of(object: &DynamicObject) -> Self {
-        let list = |part: &str, name: &str| {
-            let found = object.data.get(part).and_then(|part| part.get(name));
-            found.and_then(Value::as_array).into_iter().flatten()
-        };
-        let requests = list("spec", "checkpoints");
-        let reports = list("status", "checkpoints");
-        Self {
-            version: version(object),
-            devices: list("status", "devices").filter_map(device).collect(),
-            orders: list("spec", "devices").filter_map(orders).collect(),
-            requests: requests.filter_map(|it| Deserialize::deserialize(it).ok()).collect(),
-            reports: reports.filter_map(|it| Deserialize::deserialize(it).ok()).collect(),
-        }
-    }
-
-    /// Whether pods still leave a device: that is ordered, and its record says that they are to.
-    pub fn evicts(&self, eviction: &Eviction) -> bool {
-        let is_left = |state: State| match eviction.urgency {
-            Urgency::AtCheckpoint => !state.is_in_service(),
-            Urgency::Evicted | Urgency::Deleted => !state.may_run(),
-        };
-        self.devices.iter().filter(|known| known.name == eviction.device).any(|known| {
-            let record = known.record.as_ref();
-            let orders = self.orders.iter().find(|orders| orders.uuid == known.uuid);
-            record.is_ok_and(|record| is_left(record.track.state))
-                && orders.is_some_and(|orders| orders.evicts_since.is_some())
-        })
-    }
-}
-
-fn device(value: &Value) -> Option<DeviceFacts> {
-    let text = |name: &str| value.get(name)?.as_str().map(str::to_owned);
-    let record = match value.get("record") {
-        Some(record) => Record::deserialize(record).map_err(|error| error.to_string()),
-        // Of a device that always was well there is nothing to remember.
-        None if text("state").as_deref() == Some(State::Healthy.name()) => Ok(Record::default()),
-        None => Err("there is none".to_owned()),
-    };
-    let read = DeviceHealth::deserialize(value);
-    let problem = read.as_ref().err().map(ToString::to_string);
-    let read = read.unwrap_or_default();
-    Some(DeviceFacts {
-        uuid: text("uuid")?,
-        name: text("name").unwrap_or_default(),
-        record: match problem {
-            Some(problem) => Err(problem),
-            None => record,
-        },
-        island: read.island,
-        resets_alone: read.resets_alone,
-        is_occupied: read.occupied,
-    })
-}
-
-fn orders(value: &Value) -> Option<OrderFacts> {
-    // Of what cannot be read nothing was ordered.
-    let orders = DeviceOrders::deserialize(value).ok()?;
-    Some(OrderFacts {
-        uuid: orders.uuid,
-        permit: orders.permit,
-        evicts_since: orders.evicts_since.as_deref().and_then(seconds),
-        copy: orders.history.and_then(|record| serde_json::from_value(record).ok()),
-    })
-}
-
 fn part<T: for<'a> Deserialize<'a>>(data: &Value, name: &str) -> Option<T> {
     T::deserialize(data.get(name)?).ok()
 }
 
-fn version(object: &DynamicObject) -> Version {
+fn version(metadata: &ObjectMeta) -> Version {
     Version {
-        uid: object.metadata.uid.clone().unwrap_or_default(),
-        resource: object.metadata.resource_version.clone().unwrap_or_default(),
+        uid: metadata.uid.clone().unwrap_or_default(),
+        resource: metadata.resource_version.clone().unwrap_or_default(),
     }
 }
 

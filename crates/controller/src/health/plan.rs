@@ -9,6 +9,7 @@ mod status;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use octavo_api::health_policy::{HealthPolicyStatus, TemplateSpec};
 use octavo_api::health_taint::key_and_value;
@@ -130,7 +131,7 @@ struct Breaker {
     /// Nodes with a device that newly left service, and when the last one did.
     fenced: BTreeMap<String, u64>,
     /// Devices that left service, and when by their nodes' clocks, as they were at the last look; `None` before the first.
-    seen: Option<BTreeSet<(String, u64)>>,
+    seen: Option<BTreeSet<(Arc<str>, u64)>>,
     /// Until when remedies are stopped.
     until: u64,
 }
@@ -253,7 +254,7 @@ fn evictions<'a>(decided: &'a Decided<'a>) -> impl Iterator<Item = Eviction> + '
     left.filter_map(|id| {
         let member = decided.members.get(id)?;
         let record = member.device.record.as_ref().ok()?;
-        let is_ordered = member.orders.is_some_and(|orders| orders.evicts_since.is_some());
+        let is_ordered = member.orders().is_some_and(|orders| orders.evicts_since.is_some());
         if !is_ordered && !member.is_node_readable() {
             return None;
         }

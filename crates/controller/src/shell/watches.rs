@@ -6,9 +6,9 @@ use std::fmt::Debug;
 
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Node, Pod, Secret};
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
-use kube::core::{ApiResource, PartialObjectMeta};
+use kube::core::PartialObjectMeta;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
@@ -22,6 +22,9 @@ use crate::store::{self, Change, Kind, Observed, SeenNode};
 
 /// Changes that wait for the loop.
 const CAPACITY: usize = 1024;
+
+/// Large objects of a page of a list. All of a page are in memory at once, with the managed fields of each.
+pub(super) const PAGE: u32 = 50;
 
 /// Watches all kinds until `stop`. An object becomes facts at once and is dropped. Others may send changes, too.
 pub(super) fn watch(
@@ -38,8 +41,9 @@ pub(super) fn watch(
     start.kind(Kind::Domain, watcher(domains, all()), store::domain);
     let claims: Api<ResourceClaim> = Api::all(client.clone());
     start.kind(Kind::Claim, watcher(claims, all()), |claim| store::claim(&claim));
-    let nodes: Api<SeenNode> = Api::all_with(client.clone(), &ApiResource::erase::<Node>(&()));
-    start.kind(Kind::Node, watcher(nodes, all()), |node| store::node(&node));
+    let nodes: Api<SeenNode> = Api::all(client.clone());
+    let nodes = watcher(nodes, all().page_size(PAGE));
+    start.kind(Kind::Node, nodes, |node| store::node(&node));
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     start.kind(Kind::Pod, watcher(pods, labelled()), |pod| store::pod(&pod));
     // All of them: one without labels is labelled.

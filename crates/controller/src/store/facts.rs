@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{ContainerState, Pod, PodStatus, Secret, Taint};
+use k8s_openapi::api::core::v1::{ContainerState, Node, Pod, PodStatus, Secret, Taint};
 use k8s_openapi::api::resource::v1::{
     DeviceAllocationConfiguration, DeviceRequestAllocationResult, ResourceClaim,
     ResourceClaimTemplate,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::{NotUsed, Object, PartialObjectMeta};
+use kube::core::PartialObjectMeta;
 use octavo_api::names::{
     ANNOTATION_COMPUTE_DOMAIN, ANNOTATION_INDEX_CHANGES, DRIVER_COMPUTE_DOMAIN, LABEL_CLIQUE,
     LABEL_COMPUTE_DOMAIN, LABEL_COMPUTE_DOMAIN_CLIQUE, NVIDIA_GROUP,
@@ -20,6 +20,7 @@ use serde::Deserialize;
 
 use super::{Fact, Key, Kind, Observed};
 use crate::gangs::{self, GangName};
+use crate::seen::Seen;
 use crate::view::{
     CertificateSecret, ChannelClaim, ClaimPod, Clique, DaemonPod, Domain, OwnedKind, OwnedObject,
 };
@@ -109,7 +110,7 @@ pub(super) fn gang_key(gang: &GangName) -> Key {
 }
 
 /// A node without its status, which is long.
-pub type SeenNode = Object<SeenNodeSpec, NotUsed>;
+pub type SeenNode = Seen<Node, SeenNodeSpec, ()>;
 
 /// The taints of a node.
 #[derive(Clone, Debug, Default, Deserialize)]

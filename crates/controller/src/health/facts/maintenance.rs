@@ -35,7 +35,7 @@ impl MaintenanceFacts {
         };
         let made = object.metadata.creation_timestamp.as_ref().map_or(0, |at| unix(at.0));
         Self {
-            version: version(object),
+            version: version(&object.metadata),
             generation: object.metadata.generation,
             made,
             plan,

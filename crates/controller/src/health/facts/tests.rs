@@ -1,8 +1,10 @@
+use octavo_health::decide::Device as Record;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::*;
 
-fn object(data: &Value) -> DynamicObject {
+fn object<T: DeserializeOwned>(data: &Value) -> T {
     let mut all = json!({
         "apiVersion": "octavo.dev/v1alpha1", "kind": "X",
         "metadata": {"name": "n", "uid": "u", "resourceVersion": "7", "generation": 3},
@@ -12,7 +14,7 @@ fn object(data: &Value) -> DynamicObject {
 }
 
 fn health_of(data: &Value) -> HealthFacts {
-    let Fact::Health(facts) = health(&object(data)) else { panic!() };
+    let Fact::Health(facts) = health(object(data)) else { panic!() };
     facts
 }
 
@@ -108,9 +110,9 @@ fn nodes_that_do_not_report_are_not_ready() {
 #[test]
 fn lists_end_what_they_do_not_have_and_old_versions_change_nothing() {
     let named = |version: &str| {
-        let mut object = object(&json!({"spec": {}}));
+        let mut object: SeenHealth = object(&json!({"spec": {}}));
         object.metadata.resource_version = Some(version.to_owned());
-        Change::Put("n".to_owned(), health(&object))
+        Change::Put("n".to_owned(), health(object))
     };
     let mut facts = Facts::default();
     for kind in KINDS {

@@ -22,10 +22,19 @@ use crate::health::maintenance::EvictionBudget;
 /// The devices of a policy.
 #[derive(Debug, Default)]
 pub(super) struct Members<'a> {
-    nodes: Vec<(&'a str, &'a NodeFacts, &'a HealthFacts)>,
-    devices: Vec<Member<'a>>,
+    nodes: Vec<MemberNode<'a>>,
     /// Devices of nodes on which something may be decided.
     concerned: Vec<DeviceId>,
+}
+
+/// A node of a policy.
+#[derive(Clone, Copy, Debug)]
+struct MemberNode<'a> {
+    name: &'a str,
+    facts: &'a NodeFacts,
+    health: &'a HealthFacts,
+    /// The number of its first device. The others follow, and then those of the next node.
+    first: u32,
 }
 
 /// A device.
@@ -38,7 +47,6 @@ pub(super) struct Member<'a> {
     facts: &'a NodeFacts,
     pub(super) health: &'a HealthFacts,
     pub(super) device: &'a DeviceFacts,
-    pub(super) orders: Option<&'a OrderFacts>,
 }
 
 /// What is decided about the devices of a policy.
@@ -83,73 +91,70 @@ impl<'a> Disturbed<'a> {
 
 impl<'a> Members<'a> {
     /// Adds a node with its devices.
-    pub(super) fn add(&mut self, name: &'a str, node: &'a NodeFacts, health: &'a HealthFacts) {
-        let index = self.nodes.len();
-        self.nodes.push((name, node, health));
-        if !is_quiet(node, health) {
-            let first = self.devices.len();
-            let devices = (first..first + health.devices.len()).map(number);
-            self.concerned.extend(devices.map(DeviceId));
+    pub(super) fn add(&mut self, name: &'a str, facts: &'a NodeFacts, health: &'a HealthFacts) {
+        let first = self.nodes.last().map_or(0, MemberNode::end);
+        let node = MemberNode { name, facts, health, first };
+        if !is_quiet(facts, health) {
+            self.concerned.extend((first..node.end()).map(DeviceId));
         }
-        self.devices.extend(health.devices.iter().map(|device| Member {
-            index,
-            node: name,
-            facts: node,
-            health,
-            device,
-            orders: health.orders.iter().find(|orders| orders.uuid == device.uuid),
-        }));
+        self.nodes.push(node);
     }
 
-    pub(super) fn get(&self, id: DeviceId) -> Option<&Member<'a>> {
-        self.devices.get(usize::try_from(id.0).ok()?)
+    pub(super) fn get(&self, id: DeviceId) -> Option<Member<'a>> {
+        let index = self.nodes.partition_point(|node| node.first <= id.0).checked_sub(1)?;
+        let node = &self.nodes[index];
+        let device = node.health.devices.get(usize::try_from(id.0 - node.first).ok()?)?;
+        Some(node.member(index, device))
     }
 
     /// All devices by their numbers.
-    pub(super) fn all(&self) -> impl Iterator<Item = (DeviceId, &Member<'a>)> {
-        (0..).map(DeviceId).zip(&self.devices)
+    pub(super) fn all(&self) -> impl Iterator<Item = (DeviceId, Member<'a>)> {
+        let nodes = self.nodes.iter().enumerate();
+        let devices = nodes.flat_map(|(index, node)| {
+            node.health.devices.iter().map(move |device| node.member(index, device))
+        });
+        (0..).map(DeviceId).zip(devices)
     }
 
     /// Those of nodes on which something may be decided. Of a large cluster they are few, and the others take neither memory nor time.
-    pub(super) fn concerned(&self) -> impl Iterator<Item = (DeviceId, &Member<'a>)> {
+    pub(super) fn concerned(&self) -> impl Iterator<Item = (DeviceId, Member<'a>)> {
         self.concerned.iter().filter_map(|id| Some((*id, self.get(*id)?)))
     }
 
     /// Whether a node is one of them.
     pub(super) fn has_node(&self, name: &str) -> bool {
-        self.nodes.binary_search_by_key(&name, |(node, ..)| *node).is_ok()
+        self.nodes.binary_search_by_key(&name, |node| node.name).is_ok()
     }
 
     /// All nodes, by name.
     pub(super) fn nodes(&self) -> impl Iterator<Item = (&'a str, &'a HealthFacts)> {
-        self.nodes.iter().map(|(name, _, health)| (*name, *health))
+        self.nodes.iter().map(|node| (node.name, node.health))
     }
 
     /// A node without a rack has one of its own: nothing is known to be in the same.
     fn topology(&self) -> Topology {
         let (mut islands, mut racks) = (Numbers::default(), Numbers::default());
         let places = self.concerned().map(|(id, member)| {
-            let (name, node, _) = self.nodes[member.index];
-            let rack = node.rack.as_deref();
+            let rack = member.facts.rack.as_deref();
             let place = Place {
                 island: islands.of((member.index, member.device.island)),
                 nics: Vec::new(),
                 node: number(member.index),
-                rack: racks.of((rack.is_some(), rack.unwrap_or(name))),
+                rack: racks.of((rack.is_some(), rack.unwrap_or(member.node))),
                 nvlink_domain: None,
                 resets_alone: member.device.resets_alone,
             };
             (id, place)
         });
-        let nodes = self.nodes.iter().filter(|(.., health)| !health.devices.is_empty());
+        let nodes = self.nodes.iter().filter(|node| !node.health.devices.is_empty());
         Topology::new(places.collect(), []).of_nodes(nodes.count())
     }
 
     /// Nodes that are not ready: an agent cannot report that.
     fn signals(&self, now: u64) -> Vec<Signal> {
-        let not_ready = self.nodes.iter().enumerate().filter_map(|(index, (_, node, _))| {
+        let not_ready = self.nodes.iter().enumerate().filter_map(|(index, node)| {
             Some(Signal {
-                at: node.not_ready_since?.min(now),
+                at: node.facts.not_ready_since?.min(now),
                 unit: Unit::Node(number(index)),
                 report: Report::Observation(Observation::NodeReady(false)),
             })
@@ -211,8 +216,9 @@ pub(super) fn decide<'a>(
             occupied.insert(id);
         }
         // An eviction ends when its pods have left.
-        let evicts_since = member.orders.and_then(|orders| orders.evicts_since);
-        if let Some(since) = evicts_since.filter(|_| may_drain(policy, member, before[&id].state)) {
+        let evicts_since = member.orders().and_then(|orders| orders.evicts_since);
+        if let Some(since) = evicts_since.filter(|_| may_drain(policy, &member, before[&id].state))
+        {
             drains.insert(id, since.min(now));
         }
         let evicts_since = evicts_since.filter(|_| is_occupied && !before[&id].state.may_run());
@@ -227,10 +233,10 @@ pub(super) fn decide<'a>(
         devices.insert(id, Record { track: before[&id], history, evicts_since });
     }
     for (id, member) in members.concerned() {
-        let Some(permit) = member.orders.and_then(|orders| orders.permit.as_ref()) else {
+        let Some(permit) = member.orders().and_then(|orders| orders.permit.as_ref()) else {
             continue;
         };
-        if !is_open(permit, member, &before[&id], policy) || kept.contains(&id) {
+        if !is_open(permit, &member, &before[&id], policy) || kept.contains(&id) {
             continue;
         }
         // Where nothing says how the remedy goes, it does not end.
@@ -264,8 +270,8 @@ pub(super) fn decide<'a>(
     }
     memory.note(&members, now);
     let mut breaker = OpenBreaker::open_until(memory.until);
-    for (index, (name, ..)) in members.nodes.iter().enumerate() {
-        if let Some(at) = memory.fenced.get(*name) {
+    for (index, node) in members.nodes.iter().enumerate() {
+        if let Some(at) = memory.fenced.get(node.name) {
             breaker.note(number(index), *at);
         }
     }
@@ -274,11 +280,11 @@ pub(super) fn decide<'a>(
     let drained = drains.iter().filter(|(_, since)| is_new(**since));
     let drained = drained.filter_map(|(id, _)| Some(members.get(*id)?.index));
     let nodes = members.nodes.iter().enumerate();
-    let nodes = nodes.filter(|(_, (name, ..))| busy.contains(name)).map(|(index, _)| index);
+    let nodes = nodes.filter(|(_, node)| busy.contains(node.name)).map(|(index, _)| index);
     let nodes = nodes.chain(drained).map(number).collect();
     let mut domain = Domain::restored(devices, breaker).disturbed(nodes);
     let (topology, occupied) = (&topology, &occupied);
-    let saves = |(_, member): &(DeviceId, &Member<'_>)| checkpoints::is_saving(member.health, now);
+    let saves = |(_, member): &(DeviceId, Member<'_>)| checkpoints::is_saving(member.health, now);
     let saving: BTreeSet<DeviceId> = members.concerned().filter(saves).map(|(id, _)| id).collect();
     let facts = DomainFacts {
         permitted: None,
@@ -323,7 +329,23 @@ impl Decided<'_> {
     }
 }
 
-impl Member<'_> {
+impl<'a> MemberNode<'a> {
+    /// The number after that of its last device.
+    fn end(&self) -> u32 {
+        self.first.saturating_add(number(self.health.devices.len()))
+    }
+
+    fn member(&self, index: usize, device: &'a DeviceFacts) -> Member<'a> {
+        Member { index, node: self.name, facts: self.facts, health: self.health, device }
+    }
+}
+
+impl<'a> Member<'a> {
+    /// What was ordered for it.
+    pub(super) fn orders(&self) -> Option<&'a OrderFacts> {
+        self.health.orders.iter().find(|orders| orders.uuid == self.device.uuid)
+    }
+
     /// Whether its node is ready.
     pub(super) fn is_node_ready(&self) -> bool {
         self.facts.not_ready_since.is_none()
@@ -337,7 +359,7 @@ impl Member<'_> {
     /// Whether its pods were to leave at a checkpoint until now: the copy of its record, which is written with orders, says that it was
     /// suspect, and its record says otherwise.
     fn was_drained(&self) -> bool {
-        let copy = self.orders.and_then(|orders| orders.copy.as_ref());
+        let copy = self.orders().and_then(|orders| orders.copy.as_ref());
         let (Some(copy), Ok(record)) = (copy, &self.device.record) else { return false };
         matches!(copy.track.state, State::Suspect { .. })
             && !record.track.state.may_run()
@@ -346,7 +368,7 @@ impl Member<'_> {
 
     /// What the device is by its record at a time. A record that cannot be read stops the remedies of its node, and ends nothing.
     fn track(&self, policy: &Policy, now: u64) -> Track {
-        let orders = self.orders;
+        let orders = self.orders();
         let track = if let Ok(record) = &self.device.record {
             step(&record.track, &policy.rules, Event::Time, now)
         } else {

@@ -61,7 +61,7 @@ impl Decided<'_> {
             .filter_map(|(id, member)| {
                 let track = self.before.get(&id)?;
                 let is_waiting = !self.drains.contains_key(&id);
-                (is_waiting && may_drain(self.policy, member, track.state))
+                (is_waiting && may_drain(self.policy, &member, track.state))
                     .then_some((track.since, id))
             })
             .collect();

@@ -21,7 +21,7 @@ pub(super) fn climb(
 ) -> BTreeSet<DeviceId> {
     let mut kept = BTreeSet::new();
     for (id, member) in members.concerned() {
-        let permit = member.orders.and_then(|orders| orders.permit.as_ref());
+        let permit = member.orders().and_then(|orders| orders.permit.as_ref());
         let permit = permit.filter(|permit| policy.by_template.contains(&permit.remedy));
         let (Some(permit), Ok(record)) = (permit, &member.device.record) else { continue };
         let Some(track) = before.get_mut(&id) else { continue };

@@ -1,6 +1,7 @@
 //! Orders for agents: permits, evictions, and copies of records.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use octavo_api::node_health::{DeviceOrders, Permit};
 use octavo_health::decide::Device as Record;
@@ -26,9 +27,9 @@ pub(super) fn of<'a>(decided: &'a Decided<'a>, now: u64) -> impl Iterator<Item =
         let of_node = devices.by_ref().take(health.devices.len());
         let wanted = of_node.map(|(id, member)| OrderFacts {
             uuid: member.device.uuid.clone(),
-            permit: permit(decided, id, member, remedies.get(&id).copied(), now),
+            permit: permit(decided, id, &member, remedies.get(&id).copied(), now),
             evicts_since: decided.evicts_since(id),
-            copy: copy(member.device.record.as_ref().ok(), member.orders),
+            copy: copy(member.device.record.as_ref().ok(), member.orders()),
         });
         write(name, health, wanted.collect())
     })
@@ -57,7 +58,7 @@ fn permit(
 ) -> Option<Permit> {
     // In a storm nothing begins, also what was allowed before.
     let Some(remedy) = remedy.filter(|_| decided.stopped_until.is_none()) else {
-        let old = member.orders.and_then(|orders| orders.permit.clone());
+        let old = member.orders().and_then(|orders| orders.permit.clone());
         return old.filter(|_| decided.kept.contains(&id));
     };
     let record = member.device.record.as_ref().ok()?;
@@ -97,7 +98,7 @@ fn write(name: &str, health: &HealthFacts, mut wanted: Vec<OrderFacts>) -> Optio
         return None;
     }
     // A device that is not there now may return, and its fence is not to be lost.
-    let is_there = |uuid: &str| health.devices.iter().any(|device| device.uuid == uuid);
+    let is_there = |uuid: &str| health.devices.iter().any(|device| *device.uuid == *uuid);
     let gone = health.orders.iter().filter(|orders| !is_there(&orders.uuid));
     let kept = gone.filter_map(|orders| {
         let copy = orders.copy.clone().filter(|copy| !copy.track.state.is_in_service())?;
@@ -108,20 +109,20 @@ fn write(name: &str, health: &HealthFacts, mut wanted: Vec<OrderFacts>) -> Optio
         orders.permit.is_none() && orders.evicts_since.is_none() && orders.copy.is_none()
     };
     wanted.retain(|orders| !is_empty(orders));
-    let by_device = |orders: &[OrderFacts]| -> BTreeMap<String, OrderFacts> {
+    let by_device = |orders: &[OrderFacts]| -> BTreeMap<Arc<str>, OrderFacts> {
         let orders = orders.iter().filter(|orders| !is_empty(orders));
         orders.map(|orders| (orders.uuid.clone(), orders.clone())).collect()
     };
     if by_device(&wanted) == by_device(&health.orders) {
         return None;
     }
-    let acts = |orders: &[OrderFacts]| -> BTreeMap<String, OrderFacts> {
+    let acts = |orders: &[OrderFacts]| -> BTreeMap<Arc<str>, OrderFacts> {
         let without_copy = |orders: &OrderFacts| OrderFacts { copy: None, ..orders.clone() };
         by_device(&orders.iter().map(without_copy).collect::<Vec<_>>())
     };
     let are_copies = acts(&wanted) == acts(&health.orders);
     let devices = wanted.into_iter().map(|orders| DeviceOrders {
-        uuid: orders.uuid,
+        uuid: orders.uuid.to_string(),
         order: None,
         permit: orders.permit,
         evicts_since: orders.evicts_since.map(date),

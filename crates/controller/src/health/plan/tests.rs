@@ -77,7 +77,7 @@ impl Bench {
             let labels = crate::health::facts::labels(&labels);
             facts.nodes.insert(node(number), NodeFacts { labels, ..NodeFacts::default() });
             let device = |gpu: usize| DeviceFacts {
-                uuid: format!("GPU-{number}-{gpu}"),
+                uuid: format!("GPU-{number}-{gpu}").into(),
                 name: format!("gpu-{gpu}"),
                 record: Ok(Record::default()),
                 island: 0,
@@ -138,7 +138,7 @@ impl Bench {
                 .devices
                 .iter()
                 .map(|orders| OrderFacts {
-                    uuid: orders.uuid.clone(),
+                    uuid: orders.uuid.as_str().into(),
                     permit: orders.permit.clone(),
                     evicts_since: orders.evicts_since.as_deref().and_then(seconds),
                     copy: orders.history.clone().map(|copy| serde_json::from_value(copy).unwrap()),

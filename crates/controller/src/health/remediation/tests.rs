@@ -17,10 +17,11 @@ fn facts(spec: &Value) -> Facts {
             "apiVersion": "octavo.dev/v1alpha1", "kind": kind, "metadata": {"name": name, "uid": name},
         });
         object.as_object_mut().unwrap().extend(parts.as_object().unwrap().clone());
-        serde_json::from_value(object).unwrap()
+        object
     };
     let mut facts = Facts::default();
-    let found = policy(&object("HealthPolicy", "p", json!({"spec": all})));
+    let found = object("HealthPolicy", "p", json!({"spec": all}));
+    let found = policy(&serde_json::from_value(found).unwrap());
     facts.apply(Change::Put("p".to_owned(), found));
     note_template(&mut facts);
     for name in ["n0", "n1"] {
@@ -29,7 +30,8 @@ fn facts(spec: &Value) -> Facts {
         let devices = ["gpu-0", "gpu-1"].map(|gpu| {
             json!({"uuid": gpu, "name": gpu, "state": "Healthy", "since": "2026-01-01T00:00:00Z"})
         });
-        let found = health(&object("NodeHealth", name, json!({"status": {"devices": devices}})));
+        let found = object("NodeHealth", name, json!({"status": {"devices": devices}}));
+        let found = health(serde_json::from_value(found).unwrap());
         facts.apply(Change::Put(name.to_owned(), found));
     }
     facts
@@ -99,7 +101,7 @@ fn the_permit_counts_where_the_agent_cannot_begin() {
     let permit = |after_attempt| {
         let since = date(NOW);
         let permit = Some(Permit { after_attempt, remedy: needs, since });
-        vec![OrderFacts { uuid: "gpu-0".to_owned(), permit, ..OrderFacts::default() }]
+        vec![OrderFacts { uuid: "gpu-0".into(), permit, ..OrderFacts::default() }]
     };
     facts.healths.get_mut("n0").unwrap().orders = permit(7);
     assert_eq!(nodes(&facts), [], "its agent begins, once no process is left");
@@ -144,8 +146,7 @@ fn a_remedy_that_runs_on_a_node_that_is_not_ready_keeps_its_object() {
     track.since = NOW;
     set(&mut facts, 1, State::Fenced { reason: Reason::Lost, needs: Remedy::Reboot }, 9);
     let permit = Permit { after_attempt: 9, remedy: Remedy::Reboot, since: date(NOW) };
-    let orders =
-        OrderFacts { uuid: "gpu-1".to_owned(), permit: Some(permit), ..OrderFacts::default() };
+    let orders = OrderFacts { uuid: "gpu-1".into(), permit: Some(permit), ..OrderFacts::default() };
     facts.healths.get_mut("n0").unwrap().orders = vec![orders];
     assert_eq!(nodes(&facts), [("n0".to_owned(), 8)]);
     facts.nodes.get_mut("n0").unwrap().not_ready_since = Some(5);
@@ -163,7 +164,7 @@ fn the_next_remedy_of_a_node_that_does_not_come_back_has_another_object() {
     facts.nodes.get_mut("n0").unwrap().not_ready_since = Some(5);
     let mut permit = |remedy, since| {
         let permit = Some(Permit { after_attempt: 7, remedy, since: date(since) });
-        let orders = OrderFacts { uuid: "gpu-0".to_owned(), permit, ..OrderFacts::default() };
+        let orders = OrderFacts { uuid: "gpu-0".into(), permit, ..OrderFacts::default() };
         facts.healths.get_mut("n0").unwrap().orders = vec![orders];
         nodes(&facts)
     };

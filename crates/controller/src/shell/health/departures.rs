@@ -8,10 +8,9 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
-use kube::core::ApiResource;
 use octavo_api::checkpoint::CheckpointRequest;
 use octavo_api::names::{CHECKPOINT_CONTROLLER, REASON_NODE_LOST};
 use octavo_api::{Maintenance, NodeHealth};
@@ -25,7 +24,7 @@ use super::round::Finding;
 use super::writes::{api, body};
 use crate::health::checkpoints::{self, Progress};
 use crate::health::departures::Departures;
-use crate::health::facts::{HealthFacts, MaintenanceFacts, NodeFacts, unix};
+use crate::health::facts::{HealthFacts, MaintenanceFacts, NodeFacts, SeenHealth, unix};
 use crate::health::lost_nodes::{LostMembers, LostNode};
 use crate::health::maintenance::Visit;
 use crate::health::plan::{Eviction, Urgency};
@@ -170,8 +169,8 @@ impl Reader {
             return Err(LeaderError::NotLeader);
         }
         // The watch may be late: a device that returned keeps its pods.
-        let object = api::<NodeHealth>(client).get_opt(node).await?;
-        let health = object.as_ref().map(HealthFacts::of);
+        let healths: Api<SeenHealth> = Api::all(client.clone());
+        let health = healths.get_opt(node).await?.map(HealthFacts::of);
         let lasts = |eviction: &&Eviction| health.as_ref().is_some_and(|it| it.evicts(eviction));
         let evictions: Vec<Eviction> = wanted.evictions.iter().filter(lasts).cloned().collect();
         let is_asked = health.as_ref().is_some_and(|health| !health.requests.is_empty());
@@ -359,12 +358,12 @@ impl Reader {
         let params = PatchParams::apply(CHECKPOINT_CONTROLLER).force();
         let spec = json!({"checkpoints": requests});
         let patch = Patch::Apply(body::<NodeHealth>(node, &health.version, "spec", &spec));
-        let api = api::<NodeHealth>(&self.evictor.client);
+        let api: Api<SeenHealth> = Api::all(self.evictor.client.clone());
         let write = api.patch(node, &params, &patch);
         let written = self.evictor.leader.write("checkpoint-requests", write).await?;
         self.unwritten().remove(node);
         Ok(written.map(|object| {
-            let stored = HealthFacts::of(&object).requests;
+            let stored = HealthFacts::of(object).requests;
             stored.into_iter().map(|request| request.uid).collect()
         }))
     }
@@ -381,8 +380,7 @@ impl Reader {
 
     /// A node as the API server has it now.
     async fn node(&self, name: &str) -> kube::Result<Option<NodeFacts>> {
-        let kind = ApiResource::erase::<Node>(&());
-        let nodes: Api<SeenNode> = Api::all_with(self.evictor.client.clone(), &kind);
+        let nodes: Api<SeenNode> = Api::all(self.evictor.client.clone());
         Ok(nodes.get_opt(name).await?.map(|node| NodeFacts::of(&node)))
     }
 

@@ -107,7 +107,7 @@ async fn round(leads: bool, occupied: bool, written: u16) -> (Vec<(String, Value
     let facts = [
         (Kind::Policy, "h100", facts::policy(&parsed(policy()))),
         (Kind::Node, "n", facts::node(&serde_json::from_value(node).unwrap())),
-        (Kind::Health, "n", facts::health(&parsed(health(occupied)))),
+        (Kind::Health, "n", facts::health(serde_json::from_value(health(occupied)).unwrap())),
     ];
     for (kind, name, fact) in facts {
         rounds.facts.apply(Change::Begin(kind));

@@ -3,22 +3,19 @@
 use std::fmt::Debug;
 
 use futures::Stream;
-use k8s_openapi::api::core::v1::Node;
 use kube::core::{ApiResource, DynamicObject};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
-use octavo_api::{HealthPolicy, Maintenance, NodeHealth};
+use octavo_api::{HealthPolicy, Maintenance};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::health::facts::{self, Change, Fact, Kind};
-use crate::shell::watches::forward;
+use crate::health::facts::{self, Change, Fact, Kind, SeenHealth};
+use crate::shell::watches::{PAGE, forward};
 use crate::store::SeenNode;
 
 /// Changes that wait for a round.
 const CAPACITY: usize = 1024;
-/// Objects of a page of a list. All of a page are in memory at once, with the managed fields of each.
-const PAGE: u32 = 50;
 
 /// Watches all kinds until `stop`. An object becomes facts at once and is dropped.
 pub(super) fn watch(client: &Client, stop: &CancellationToken) -> mpsc::Receiver<Change> {
@@ -26,23 +23,25 @@ pub(super) fn watch(client: &Client, stop: &CancellationToken) -> mpsc::Receiver
     // Read as they are: an object that this version cannot read stops no watch.
     let policies: Api<DynamicObject> =
         Api::all_with(client.clone(), &ApiResource::erase::<HealthPolicy>(&()));
-    let healths: Api<DynamicObject> =
-        Api::all_with(client.clone(), &ApiResource::erase::<NodeHealth>(&()));
+    let healths: Api<SeenHealth> = Api::all(client.clone());
     let maintenances: Api<DynamicObject> =
         Api::all_with(client.clone(), &ApiResource::erase::<Maintenance>(&()));
-    let nodes: Api<SeenNode> = Api::all_with(client.clone(), &ApiResource::erase::<Node>(&()));
+    let nodes: Api<SeenNode> = Api::all(client.clone());
     let all = || watcher::Config::default().page_size(PAGE);
-    start(Kind::Policy, watcher(policies, all()), facts::policy, &sender, stop);
-    start(Kind::Node, watcher(nodes, all()), facts::node, &sender, stop);
+    let policies = watcher(policies, all());
+    start(Kind::Policy, policies, |object| facts::policy(&object), &sender, stop);
+    let nodes = watcher(nodes, all());
+    start(Kind::Node, nodes, |object| facts::node(&object), &sender, stop);
     start(Kind::Health, watcher(healths, all()), facts::health, &sender, stop);
-    start(Kind::Maintenance, watcher(maintenances, all()), facts::maintenance, &sender, stop);
+    let maintenances = watcher(maintenances, all());
+    start(Kind::Maintenance, maintenances, |object| facts::maintenance(&object), &sender, stop);
     receiver
 }
 
 fn start<K: Resource + Debug + Send + 'static>(
     kind: Kind,
     events: impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static,
-    fact: impl Fn(&K) -> Fact + Send + 'static,
+    fact: impl Fn(K) -> Fact + Send + 'static,
     sender: &mpsc::Sender<Change>,
     stop: &CancellationToken,
 ) {
@@ -51,7 +50,7 @@ fn start<K: Resource + Debug + Send + 'static>(
             Ok(Event::Init) => Change::Begin(kind),
             Ok(Event::InitDone) => Change::End(kind),
             Ok(Event::Apply(object) | Event::InitApply(object)) => {
-                Change::Put(object.name_any(), fact(&object))
+                Change::Put(object.name_any(), fact(object))
             }
             Ok(Event::Delete(object)) => Change::Gone(kind, object.name_any()),
             // It is listed again before anything else comes, so this ends.

@@ -8,7 +8,7 @@ use octavo_api::names::{HEALTH_CONTROLLER, TAINT_MAINTENANCE};
 use octavo_api::{HealthPolicy, Maintenance, NodeHealth};
 use serde_json::{Value, json};
 
-use crate::health::facts::{self, Change, Version};
+use crate::health::facts::{self, Change, SeenHealth, Version};
 use crate::health::maintenance::WorkStatus;
 use crate::health::plan::{NodeOrders, PolicyStatus};
 use crate::shell::leader::{Leader, LeaderError};
@@ -35,10 +35,10 @@ pub(super) async fn send(
     match write {
         Write::Orders(NodeOrders { node, version, devices, .. }) => {
             let body = body::<NodeHealth>(&node, &version, "spec", &json!({"devices": devices}));
-            let api = api::<NodeHealth>(client);
+            let api: Api<SeenHealth> = Api::all(client.clone());
             let patch = Patch::Apply(&body);
             let written = leader.write("node-health", api.patch(&node, &params, &patch)).await?;
-            Ok(written.map(|object| Change::Put(node, facts::health(&object))))
+            Ok(written.map(|object| Change::Put(node, facts::health(object))))
         }
         Write::Status(status) => {
             let PolicyStatus { name, version, status } = *status;

@@ -109,6 +109,6 @@ fn a_fence_of_a_device_that_is_not_there_stays_known() {
     bench.health(0).devices.clear();
     bench.round();
     let orders = &bench.health(0).orders;
-    let left: Vec<_> = orders.iter().map(|orders| orders.uuid.as_str()).collect();
+    let left: Vec<_> = orders.iter().map(|orders| &*orders.uuid).collect();
     assert_eq!(left, ["GPU-0-0"]);
 }

@@ -1,0 +1,140 @@
+//! Objects of which a watch reads few fields. A page of a list has hundreds of them, and what is not read takes no memory.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use serde::de::{Deserializer, SeqAccess, Visitor};
+use serde::{Deserialize, de};
+use serde_json::Value;
+
+/// An object of the kind `K` with some fields of its spec and of its status.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(bound(deserialize = "P: Default + Deserialize<'de>, U: Default + Deserialize<'de>"))]
+pub struct Seen<K, P, U> {
+    /// Name, namespace, UID, version and labels.
+    #[serde(default, deserialize_with = "brief")]
+    pub metadata: ObjectMeta,
+    /// Fields of the spec.
+    #[serde(default)]
+    pub spec: P,
+    /// Fields of the status.
+    #[serde(default)]
+    pub status: U,
+    #[serde(skip)]
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: Resource<DynamicType = ()>, P, U> Resource for Seen<K, P, U> {
+    type DynamicType = ();
+    type Scope = K::Scope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        K::kind(&())
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        K::group(&())
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        K::version(&())
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        K::plural(&())
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+/// Metadata without `managedFields`, which are longer than many an object.
+fn brief<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Brief {
+        name: Option<String>,
+        namespace: Option<String>,
+        uid: Option<String>,
+        resource_version: Option<String>,
+        labels: Option<std::collections::BTreeMap<String, String>>,
+    }
+    let Brief { name, namespace, uid, resource_version, labels } =
+        Brief::deserialize(deserializer)?;
+    Ok(ObjectMeta { name, namespace, uid, resource_version, labels, ..ObjectMeta::default() })
+}
+
+/// Reads a list one item after another, so that no two items are in memory as JSON. What `read` refuses is left out.
+pub(crate) fn each<'de, D: Deserializer<'de>, T>(
+    deserializer: D,
+    read: impl Fn(&Value) -> Option<T>,
+) -> Result<Vec<T>, D::Error> {
+    struct Each<F>(F);
+
+    impl<'de, T, F: Fn(&Value) -> Option<T>> Visitor<'de> for Each<F> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("a list")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<T>, A::Error> {
+            let mut all = Vec::new();
+            while let Some(item) = items.next_element::<Value>()? {
+                all.extend((self.0)(&item));
+            }
+            Ok(all)
+        }
+
+        fn visit_unit<E: de::Error>(self) -> Result<Vec<T>, E> {
+            Ok(Vec::new())
+        }
+    }
+
+    deserializer.deserialize_any(Each(read))
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Node;
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Clone, Debug, Default, Deserialize)]
+    struct Spec {
+        #[serde(default, deserialize_with = "numbers")]
+        numbers: Vec<u64>,
+    }
+
+    fn numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u64>, D::Error> {
+        each(deserializer, Value::as_u64)
+    }
+
+    #[test]
+    fn fields_that_are_not_named_are_not_read() {
+        let read = |spec: Value| -> Seen<Node, Spec, ()> {
+            let metadata = json!({
+                "name": "n", "uid": "u", "resourceVersion": "7", "labels": {"a": "b"},
+                "managedFields": [{"manager": "m"}],
+            });
+            let object = json!({"kind": "Node", "metadata": metadata, "spec": spec});
+            serde_json::from_str(&object.to_string()).unwrap()
+        };
+        let object = read(json!({"numbers": [1, "two", 3], "podCIDR": "10.0.0.0/24"}));
+        assert_eq!(object.spec.numbers, [1, 3]);
+        assert_eq!(object.meta().name.as_deref(), Some("n"));
+        assert_eq!(object.meta().labels.as_ref().unwrap()["a"], "b");
+        assert_eq!(object.meta().managed_fields, None);
+        assert!(read(json!({"numbers": null})).spec.numbers.is_empty());
+        assert_eq!(Seen::<Node, Spec, ()>::plural(&()), "nodes");
+    }
+}
