@@ -17,7 +17,8 @@ pub const TEMPLATE_REMEDIES: [&str; 2] = ["reboot", "powerCycle"];
 
 /// A template of objects by which another program reboots nodes. When a remedy is due, an object is made of it: with the kind of the
 /// template without `Template`, the name of the node, the template's namespace, and its `spec.template.spec` as spec. It is deleted
-/// when the remedy has ended. This is the contract of medik8s and of Cluster API's external remediation.
+/// when the remedy has ended. This is the contract of medik8s. A program that looks for a
+/// Machine as owner of the object, as those of Cluster API do, finds none.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[x_kube(

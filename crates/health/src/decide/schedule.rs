@@ -30,8 +30,9 @@ impl Domain {
             let wait = self
                 .wait(policy, facts, device, needs, group)
                 .or_else(|| (!Self::fits(policy, facts, &used, group)).then_some(Wait::Budget));
-            // A remedy that waits for a person holds up no test.
-            if !matches!(wait, Some(Wait::Observe | Wait::Person | Wait::Operator)) {
+            let is_closed = closes_node(policy, needs);
+            // A remedy that waits for a person holds up no test, unless the node is closed for it.
+            if is_closed || !matches!(wait, Some(Wait::Observe | Wait::Person | Wait::Operator)) {
                 claimed.extend(group.iter().filter(|member| **member != device).copied());
             }
             let is_occupied = group.iter().any(|member| {
@@ -44,7 +45,8 @@ impl Domain {
                 Some(Wait::Permit) => !self.are_permits_stopped,
                 Some(_) => false,
             };
-            if may_drain && drains < policy.budget.remedies(facts.topology.nodes()) {
+            let has_room = drains < policy.budget.remedies(facts.topology.nodes());
+            if is_closed || (may_drain && has_room) {
                 drains += u64::from(group.len() > 1);
                 self.drain_peers(policy, device, group, facts.now);
             }
@@ -301,6 +303,12 @@ impl Domain {
             known.track = step(&known.track, &policy.rules, event, now);
         }
     }
+}
+
+/// Whether the node of a device takes no new pods until a person reboots it. One that waits for its power, after reboots in vain, serves on
+/// with what is well.
+fn closes_node(policy: &Policy, needs: Remedy) -> bool {
+    policy.mode == Mode::Act && needs == Remedy::Reboot && policy.by_person.contains(&needs)
 }
 
 fn places<'a>(facts: Facts<'a>, devices: &'a [DeviceId]) -> impl Iterator<Item = &'a Place> {

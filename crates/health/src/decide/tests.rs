@@ -1,6 +1,7 @@
 mod permits;
 mod preventive_drain;
 mod properties;
+mod reboots;
 mod refused;
 mod untestable;
 mod world;
@@ -200,24 +201,6 @@ fn a_pending_row_remap_is_reset_once_idle() {
 }
 
 #[test]
-fn a_gpu_off_the_bus_reboots_its_node_when_all_of_it_is_idle() {
-    let mut bench = Bench::new(2, 2, true);
-    bench.occupy([1]);
-    let decisions = bench.xid(0, 79, 7);
-    assert_eq!(bench.states(), ["Fenced", "Suspect", "Healthy", "Healthy"]);
-    assert_eq!((decisions.drains, decisions.remedies), (vec![DeviceId(1)], vec![]));
-    bench.occupy([]);
-    assert_eq!(bench.report([]).remedies[0].unit, Unit::Node(0));
-    bench.report([(Unit::Node(0), ended(1, Outcome::Remedied))]);
-    assert_eq!(bench.states()[..2], ["Verifying", "Verifying"]);
-    let reports = [(gpu(0), ended(1, Outcome::Failed)), (gpu(1), ended(1, Outcome::Passed))];
-    let decisions = bench.report(reports);
-    assert_eq!(decisions.remedies[0].remedy, Remedy::PowerCycle);
-    bench.report([(Unit::Node(0), ended(2, Outcome::Refused))]);
-    assert_eq!(bench.states(), ["Retired", "Verifying", "Healthy", "Healthy"]);
-}
-
-#[test]
 fn a_fatal_link_error_fences_the_island() {
     let mut bench = Bench::new(2, 2, true);
     bench.occupy([0, 1, 2]);
@@ -382,18 +365,16 @@ fn without_remedies_a_device_returns_after_one_by_others_and_its_test() {
 }
 
 #[test]
-fn a_remedy_that_waits_for_a_person_holds_up_no_other_gpu_of_the_node() {
-    for mode in [Mode::Fence, Mode::Act] {
-        let mut bench = Bench::new(1, 3, true);
-        bench.policy.mode = mode;
-        bench.policy.by_person = [Remedy::Reboot].into();
-        let down = Observation::Nvlink { inactive: 1, recoveries: 0 };
-        let decisions = bench.report([(gpu(0), xid(79, 7)), (gpu(1), Report::Observation(down))]);
-        assert_eq!(decisions.waits[&DeviceId(0)], Wait::Person);
-        assert_eq!(bench.states()[2], "Healthy");
-        let decisions = bench.report([(gpu(1), Report::RemediedByOthers)]);
-        assert_eq!(decisions.tests.len() + decisions.remedies.len(), 1, "{mode:?}");
-    }
+fn a_remedy_that_waits_for_a_person_holds_up_no_other_gpu_of_the_node_in_the_mode_fence() {
+    let mut bench = Bench::new(1, 3, true);
+    bench.policy.mode = Mode::Fence;
+    bench.policy.by_person = [Remedy::Reboot].into();
+    let down = Observation::Nvlink { inactive: 1, recoveries: 0 };
+    let decisions = bench.report([(gpu(0), xid(79, 7)), (gpu(1), Report::Observation(down))]);
+    assert_eq!(decisions.waits[&DeviceId(0)], Wait::Person);
+    assert_eq!(bench.states()[2], "Healthy");
+    let decisions = bench.report([(gpu(1), Report::RemediedByOthers)]);
+    assert_eq!(decisions.tests.len() + decisions.remedies.len(), 1);
 }
 
 #[test]
