@@ -91,6 +91,8 @@ pub const REASON_NODE_IN_MAINTENANCE: &str = "NodeInMaintenance";
 pub const REASON_DEVICE_TAINT: &str = "DeletionByDeviceTaintManager";
 /// Reason of an event of a pod that is evicted or deleted, since its GPU is out of service.
 pub const REASON_GPU_OUT_OF_SERVICE: &str = "GpuOutOfService";
+/// Reason of an event of a pod and of its controller, once the pod is to leave a GPU.
+pub const REASON_EVICTION_PLANNED: &str = "EvictionPlanned";
 /// Variable of a domain's daemon, from its CDI spec, as in NVIDIA's driver: the clique of its node, or empty.
 pub const ENV_CLIQUE_ID: &str = "CLIQUE_ID";
 /// The same: UID of the domain.

@@ -4,6 +4,7 @@
 //! HealthPolicies, Nodes, NodeHealths --facts--> plan --> orders for agents: permits, evictions, copies of records
 //!                                                |-----> status of policies
 //!                                                |-----> devices whose pods are evicted --pods, checkpoints--> which pods, when and how
+//!                                                |-----> these, and those that wait for the budget --notices--> events before pods leave
 //! Maintenances ------------------------facts-----'-maintenance-> taints of nodes, nodes that are drained, notices
 //! ```
 //!
@@ -17,6 +18,7 @@ pub mod departures;
 pub mod facts;
 pub mod lost_nodes;
 pub mod maintenance;
+pub mod notices;
 pub mod plan;
 pub mod pods;
 pub mod remediation;

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use serde::de::{Deserializer, SeqAccess, Visitor};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, de};
 use serde_json::Value;
 
@@ -18,10 +18,10 @@ pub struct Seen<K, P, U> {
     #[serde(default, deserialize_with = "brief")]
     pub metadata: ObjectMeta,
     /// Fields of the spec.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub spec: P,
     /// Fields of the status.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub status: U,
     #[serde(skip)]
     kind: PhantomData<fn() -> K>,
@@ -56,6 +56,12 @@ impl<K: Resource<DynamicType = ()>, P, U> Resource for Seen<K, P, U> {
     }
 }
 
+fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
 /// Metadata without `managedFields`, which are longer than many an object.
 fn brief<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     #[derive(Deserialize)]
@@ -72,7 +78,8 @@ fn brief<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Er
     Ok(ObjectMeta { name, namespace, uid, resource_version, labels, ..ObjectMeta::default() })
 }
 
-/// Reads a list one item after another, so that no two items are in memory as JSON. What `read` refuses is left out.
+/// Reads a list one item after another, so that no two items are in memory as JSON. What `read` refuses is left out, and what is no list is
+/// empty: an object of another version stops no watch.
 pub(crate) fn each<'de, D: Deserializer<'de>, T>(
     deserializer: D,
     read: impl Fn(&Value) -> Option<T>,
@@ -94,6 +101,30 @@ pub(crate) fn each<'de, D: Deserializer<'de>, T>(
             Ok(all)
         }
 
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Vec<T>, A::Error> {
+            IgnoredAny.visit_map(map).map(|_| Vec::new())
+        }
+
+        fn visit_str<E: de::Error>(self, _: &str) -> Result<Vec<T>, E> {
+            Ok(Vec::new())
+        }
+
+        fn visit_bool<E: de::Error>(self, _: bool) -> Result<Vec<T>, E> {
+            Ok(Vec::new())
+        }
+
+        fn visit_i64<E: de::Error>(self, _: i64) -> Result<Vec<T>, E> {
+            Ok(Vec::new())
+        }
+
+        fn visit_u64<E: de::Error>(self, _: u64) -> Result<Vec<T>, E> {
+            Ok(Vec::new())
+        }
+
+        fn visit_f64<E: de::Error>(self, _: f64) -> Result<Vec<T>, E> {
+            Ok(Vec::new())
+        }
+
         fn visit_unit<E: de::Error>(self) -> Result<Vec<T>, E> {
             Ok(Vec::new())
         }
@@ -105,6 +136,7 @@ pub(crate) fn each<'de, D: Deserializer<'de>, T>(
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::Node;
+    use kube::core::NotUsed;
     use serde_json::json;
 
     use super::*;
@@ -121,12 +153,13 @@ mod tests {
 
     #[test]
     fn fields_that_are_not_named_are_not_read() {
-        let read = |spec: Value| -> Seen<Node, Spec, ()> {
+        let read = |spec: Value| -> Seen<Node, Spec, NotUsed> {
             let metadata = json!({
                 "name": "n", "uid": "u", "resourceVersion": "7", "labels": {"a": "b"},
                 "managedFields": [{"manager": "m"}],
             });
-            let object = json!({"kind": "Node", "metadata": metadata, "spec": spec});
+            let status = json!({"phase": "Running"});
+            let object = json!({"metadata": metadata, "spec": spec, "status": status});
             serde_json::from_str(&object.to_string()).unwrap()
         };
         let object = read(json!({"numbers": [1, "two", 3], "podCIDR": "10.0.0.0/24"}));
@@ -134,7 +167,10 @@ mod tests {
         assert_eq!(object.meta().name.as_deref(), Some("n"));
         assert_eq!(object.meta().labels.as_ref().unwrap()["a"], "b");
         assert_eq!(object.meta().managed_fields, None);
-        assert!(read(json!({"numbers": null})).spec.numbers.is_empty());
-        assert_eq!(Seen::<Node, Spec, ()>::plural(&()), "nodes");
+        for other in [json!(null), json!({"a": 1}), json!("a"), json!(true), json!(7), json!(0.5)] {
+            assert!(read(json!({"numbers": other})).spec.numbers.is_empty());
+        }
+        assert!(read(Value::Null).spec.numbers.is_empty());
+        assert_eq!(Seen::<Node, Spec, NotUsed>::plural(&()), "nodes");
     }
 }

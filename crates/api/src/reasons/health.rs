@@ -33,6 +33,12 @@ pub(super) const POLICIES: &[Reason] = &[
         "See what they wait for: `octavo health describe NODE/GPU`.",
     ),
     row(
+        "EvictionPlanned",
+        "controller of a pod, and the pod: event",
+        "The pod is to leave its GPU for the reason in the message, which says what happens when.",
+        "Save the work of the pod. Tolerations in the claims of later pods, with `tolerationSeconds`, give them more time.",
+    ),
+    row(
         "FewFailures",
         "HealthPolicy: condition `BreakerOpen` is `False`",
         "Remedies may begin within the budget.",

@@ -14,6 +14,8 @@ use super::plan::{Candidate, Eviction};
 pub struct Departures {
     /// Devices whose pods leave.
     pub evictions: Vec<Eviction>,
+    /// Devices whose pods leave in their turn, within the budget.
+    pub waiting: Vec<Eviction>,
     /// Names of devices whose pods may leave once one of them can save its work.
     pub candidates: BTreeSet<String>,
     /// Work on the node.
@@ -27,7 +29,17 @@ pub struct Departures {
 impl Departures {
     /// Whether claims of the pods matter, or the pods alone.
     pub fn reads_claims(&self) -> bool {
-        !self.evictions.is_empty() || !self.candidates.is_empty() || self.visit.is_some()
+        let has_devices = !(self.evictions.is_empty() && self.waiting.is_empty());
+        has_devices || !self.candidates.is_empty() || self.visit.is_some()
+    }
+
+    /// What is wanted by the health of the node as it is now. The watch may be late: a device that returned keeps its pods.
+    #[must_use]
+    pub fn in_force(&self, health: Option<&HealthFacts>) -> Self {
+        let mut wanted = self.clone();
+        wanted.evictions.retain(|it| health.is_some_and(|health| health.evicts(it)));
+        wanted.waiting.retain(|it| health.is_some_and(|health| health.is_to_be_left(it)));
+        wanted
     }
 }
 
@@ -35,6 +47,7 @@ impl Departures {
 pub fn departures(
     facts: &Facts,
     evictions: Vec<Eviction>,
+    waiting: Vec<Eviction>,
     candidates: Vec<Candidate>,
     visits: Vec<Visit>,
     lost: BTreeMap<String, LostNode>,
@@ -42,6 +55,9 @@ pub fn departures(
     let mut nodes: BTreeMap<String, Departures> = BTreeMap::new();
     for eviction in evictions {
         nodes.entry(eviction.node.clone()).or_default().evictions.push(eviction);
+    }
+    for eviction in waiting {
+        nodes.entry(eviction.node.clone()).or_default().waiting.push(eviction);
     }
     for Candidate { node, device } in candidates {
         nodes.entry(node).or_default().candidates.insert(device);

@@ -2,6 +2,7 @@
 
 mod domain;
 mod drains;
+mod evictions;
 mod ladder;
 mod orders;
 mod status;
@@ -12,10 +13,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use octavo_api::health_policy::{HealthPolicyStatus, TemplateSpec};
-use octavo_api::health_taint::key_and_value;
 use octavo_api::node_health::DeviceOrders;
 
-use self::domain::{Decided, Members};
+use self::domain::Members;
+use self::evictions::{evictions, waiting};
 use super::facts::{Facts, PolicyFacts, Version, seconds};
 use super::lost_nodes::{LostNode, LostNodes};
 use super::maintenance::{self, EvictionBudget, Findings, MaintenancePlan};
@@ -31,6 +32,8 @@ pub struct Plan {
     pub statuses: Vec<PolicyStatus>,
     /// Devices whose pods are to be evicted.
     pub evictions: Vec<Eviction>,
+    /// Devices whose pods are to be evicted in their turn: the budget has no room for them now. Each is out of service since its time.
+    pub waiting: Vec<Eviction>,
     /// Devices that pods with a hook may leave once they have saved their work. Whether they have such pods is to be found out.
     pub candidates: Vec<Candidate>,
     /// Lost nodes whose pods are to be read, by name.
@@ -218,6 +221,7 @@ pub fn plan(facts: &Facts, memory: &mut Memory, repair: Option<&RepairConfig>, n
         if let Some(decided) = &decided {
             orders.extend(orders::of(decided, now));
             plan.evictions.extend(evictions(decided));
+            plan.waiting.extend(waiting(decided));
             plan.candidates.extend(decided.candidates());
             budgets.insert(name, decided.eviction_budget(now));
         }
@@ -247,33 +251,4 @@ pub fn plan(facts: &Facts, memory: &mut Memory, repair: Option<&RepairConfig>, n
     }
     plan.orders = orders.all();
     plan
-}
-
-fn evictions<'a>(decided: &'a Decided<'a>) -> impl Iterator<Item = Eviction> + 'a {
-    let left = decided.decisions.evictions.iter().chain(decided.drains.keys()).copied();
-    left.filter_map(|id| {
-        let member = decided.members.get(id)?;
-        let record = member.device.record.as_ref().ok()?;
-        let is_ordered = member.orders().is_some_and(|orders| orders.evicts_since.is_some());
-        if !is_ordered && !member.is_node_readable() {
-            return None;
-        }
-        let since = decided.evicts_since(id)?;
-        let reason = record.track.state.reason();
-        let urgency = if decided.drains.contains_key(&id) {
-            Urgency::AtCheckpoint
-        } else if reason.is_some_and(domain::is_dead) {
-            Urgency::Deleted
-        } else {
-            Urgency::Evicted
-        };
-        Some(Eviction {
-            node: member.node.to_owned(),
-            device: member.device.name.clone(),
-            taint: key_and_value(reason, record.track.state.name()),
-            reason: reason.map(|reason| reason.to_string()).unwrap_or_default(),
-            since,
-            urgency,
-        })
-    })
 }

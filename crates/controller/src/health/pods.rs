@@ -5,6 +5,7 @@
 //! GPU it has.
 
 mod lost;
+mod references;
 #[cfg(test)]
 mod tests;
 mod work;
@@ -19,6 +20,7 @@ use k8s_openapi::api::resource::v1::{
 use octavo_api::names::{DRIVER, REASON_GPU_OUT_OF_SERVICE};
 
 pub use self::lost::{GangMember, member};
+pub use self::references::{controller, reference};
 pub use self::work::{PodWithGpus, owner, pod_with_gpus};
 use super::checkpoints::Progress;
 use super::plan::{Eviction, Urgency};
@@ -107,18 +109,27 @@ pub fn victim(
     if pod.metadata.deletion_timestamp.is_some() {
         return None;
     }
-    let reasons = results(claims).filter_map(|result| {
+    let reasons = left(claims, evictions).filter(|(_, due)| *due <= now);
+    // Of several with one urgency the first.
+    let (first, _) = reasons.rev().max_by_key(|(eviction, _)| eviction.urgency)?;
+    let Eviction { node, device, reason, .. } = first;
+    let note = format!("{device} of node {node} is out of service: {reason}");
+    Some(Victim::new(pod, first.urgency, REASON_GPU_OUT_OF_SERVICE, note))
+}
+
+/// The evictions whose devices claims have, and when a pod with the claims leaves for each, in seconds since 1970. One that a claim
+/// tolerates for ever is left out.
+pub(super) fn left<'a>(
+    claims: &'a [ResourceClaim],
+    evictions: &'a [Eviction],
+) -> impl DoubleEndedIterator<Item = (&'a Eviction, u64)> {
+    results(claims).filter_map(move |result| {
         let is_left = |eviction: &&Eviction| {
             device(result, &eviction.node).is_some_and(|device| device == eviction.device)
         };
         let eviction = evictions.iter().find(is_left)?;
-        (due(result, eviction)? <= now).then_some(eviction)
-    });
-    // Of several with one urgency the first.
-    let first = reasons.rev().max_by_key(|eviction| eviction.urgency)?;
-    let Eviction { node, device, reason, .. } = first;
-    let note = format!("{device} of node {node} is out of service: {reason}");
-    Some(Victim::new(pod, first.urgency, REASON_GPU_OUT_OF_SERVICE, note))
+        Some((eviction, due(result, eviction)?))
+    })
 }
 
 /// What is allocated to claims.

@@ -9,7 +9,7 @@ use k8s_openapi::api::resource::v1::{
     ResourceClaimTemplate,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::PartialObjectMeta;
+use kube::core::{NotUsed, PartialObjectMeta};
 use octavo_api::names::{
     ANNOTATION_COMPUTE_DOMAIN, ANNOTATION_INDEX_CHANGES, DRIVER_COMPUTE_DOMAIN, LABEL_CLIQUE,
     LABEL_COMPUTE_DOMAIN, LABEL_COMPUTE_DOMAIN_CLIQUE, NVIDIA_GROUP,
@@ -110,7 +110,7 @@ pub(super) fn gang_key(gang: &GangName) -> Key {
 }
 
 /// A node without its status, which is long.
-pub type SeenNode = Seen<Node, SeenNodeSpec, ()>;
+pub type SeenNode = Seen<Node, SeenNodeSpec, NotUsed>;
 
 /// The taints of a node.
 #[derive(Clone, Debug, Default, Deserialize)]

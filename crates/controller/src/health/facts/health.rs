@@ -124,15 +124,32 @@ impl HealthFacts {
 
     /// Whether pods still leave a device: that is ordered, and its record says that they are to.
     pub fn evicts(&self, eviction: &Eviction) -> bool {
-        let is_left = |state: State| match eviction.urgency {
+        self.left(eviction).any(|known| {
+            let orders = self.orders.iter().find(|orders| orders.uuid == known.uuid);
+            orders.is_some_and(|orders| orders.evicts_since.is_some())
+        })
+    }
+
+    /// Whether pods still are to leave a device by its record, also before that is ordered.
+    pub fn is_to_be_left(&self, eviction: &Eviction) -> bool {
+        self.left(eviction).next().is_some()
+    }
+
+    /// Since when a device is in its state, by its record.
+    pub fn since(&self, device: &str) -> Option<u64> {
+        let known = self.devices.iter().find(|known| known.name == device)?;
+        Some(known.record.as_ref().ok()?.track.since)
+    }
+
+    /// The device of an eviction, if pods are to leave it by its record.
+    fn left<'a>(&'a self, eviction: &'a Eviction) -> impl Iterator<Item = &'a DeviceFacts> {
+        let is_left = move |state: State| match eviction.urgency {
             Urgency::AtCheckpoint => !state.is_in_service(),
             Urgency::Evicted | Urgency::Deleted => !state.may_run(),
         };
-        self.devices.iter().filter(|known| known.name == eviction.device).any(|known| {
+        self.devices.iter().filter(move |known| {
             let record = known.record.as_ref();
-            let orders = self.orders.iter().find(|orders| orders.uuid == known.uuid);
-            record.is_ok_and(|record| is_left(record.track.state))
-                && orders.is_some_and(|orders| orders.evicts_since.is_some())
+            known.name == eviction.device && record.is_ok_and(|it| is_left(it.track.state))
         })
     }
 }

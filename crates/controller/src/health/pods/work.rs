@@ -5,7 +5,7 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use octavo_api::names::{DRIVER, REASON_NODE_IN_MAINTENANCE, TAINT_MAINTENANCE};
 
-use super::{Victim, has_ended, tolerates_taint};
+use super::{Victim, controller, has_ended, reference, tolerates_taint};
 use crate::health::plan::Urgency;
 
 /// Begin of the names of extended resources of NVIDIA's GPUs.
@@ -46,22 +46,7 @@ pub fn owner(pod: &Pod) -> Option<ObjectReference> {
     if has_ended(pod) || tolerates(pod) || !(has_claims || has_extended_resource(pod)) {
         return None;
     }
-    let metadata = &pod.metadata;
-    let namespace = metadata.namespace.clone();
-    let owners = metadata.owner_references.iter().flatten();
-    let mut controllers = owners.filter(|owner| owner.controller == Some(true));
-    let of = |api_version: &str, kind: &str, name: &str, uid: &str| ObjectReference {
-        api_version: Some(api_version.to_owned()),
-        kind: Some(kind.to_owned()),
-        namespace: namespace.clone(),
-        name: Some(name.to_owned()),
-        uid: Some(uid.to_owned()),
-        ..ObjectReference::default()
-    };
-    Some(match controllers.next() {
-        Some(owner) => of(&owner.api_version, &owner.kind, &owner.name, &owner.uid),
-        None => of("v1", "Pod", metadata.name.as_deref()?, metadata.uid.as_deref()?),
-    })
+    controller(pod).or_else(|| reference(pod))
 }
 
 /// Whether a container asks for GPUs as an extended resource.

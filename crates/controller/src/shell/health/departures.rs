@@ -1,5 +1,5 @@
-//! Reads the pods of nodes that lose some: by devices out of service, and by work on the node. Counts them, asks them to save their work,
-//! and evicts them in their turn. Pods and claims are read for such nodes alone.
+//! Reads the pods of nodes that lose some: by devices out of service, and by work on the node. Counts and announces them, asks them to save
+//! their work, and evicts them in their turn. Pods and claims are read for such nodes alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,6 +20,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::evict::Evictor;
+use super::notices::PodAnnouncer;
 use super::round::Finding;
 use super::writes::{api, body};
 use crate::health::checkpoints::{self, Progress};
@@ -27,7 +28,8 @@ use crate::health::departures::Departures;
 use crate::health::facts::{HealthFacts, MaintenanceFacts, NodeFacts, SeenHealth, unix};
 use crate::health::lost_nodes::{LostMembers, LostNode};
 use crate::health::maintenance::Visit;
-use crate::health::plan::{Eviction, Urgency};
+use crate::health::notices::{Departing, departing};
+use crate::health::plan::Urgency;
 use crate::health::pods::{self, GangMember, PodWithGpus, Victim};
 use crate::shell::leader::LeaderError;
 use crate::store::SeenNode;
@@ -49,6 +51,7 @@ const MAX_REQUESTS: usize = 256;
 /// Reads pods while this process leads.
 pub(super) struct Reader {
     evictor: Evictor,
+    announcer: PodAnnouncer,
     findings: mpsc::Sender<Finding>,
     /// Nodes whose requests cannot be written, and since when, in seconds since 1970.
     unwritten: Mutex<BTreeMap<String, u64>>,
@@ -84,6 +87,8 @@ struct Leaving {
 #[derive(Default)]
 struct Found {
     leaving: Vec<Leaving>,
+    /// Those that are to leave a device, now or later.
+    departing: Vec<Departing>,
     /// Those that work on the node is to end, and that still are there.
     left: usize,
     /// UIDs of all pods.
@@ -100,7 +105,8 @@ struct Found {
 
 impl Reader {
     pub(super) fn new(evictor: Evictor, findings: mpsc::Sender<Finding>) -> Self {
-        Self { evictor, findings, unwritten: Mutex::default() }
+        let announcer = PodAnnouncer::default();
+        Self { evictor, announcer, findings, unwritten: Mutex::default() }
     }
 
     /// Goes on until the rounds end. A node that answers slowly delays no other, and is looked at once at a time.
@@ -121,6 +127,7 @@ impl Reader {
                     }
                     renew(&mut nodes, &wanted.borrow_and_update());
                     self.unwritten().retain(|name, _| nodes.contains_key(name));
+                    self.announcer.retain(|name| nodes.contains_key(name));
                 }
                 Some((name, departures, next)) = looks.next() => {
                     looked_at.remove(&name);
@@ -168,22 +175,16 @@ impl Reader {
         if !leader.is_leading() {
             return Err(LeaderError::NotLeader);
         }
-        // The watch may be late: a device that returned keeps its pods.
         let healths: Api<SeenHealth> = Api::all(client.clone());
         let health = healths.get_opt(node).await?.map(HealthFacts::of);
-        let lasts = |eviction: &&Eviction| health.as_ref().is_some_and(|it| it.evicts(eviction));
-        let evictions: Vec<Eviction> = wanted.evictions.iter().filter(lasts).cloned().collect();
+        let wanted = &wanted.in_force(health.as_ref());
         let is_asked = health.as_ref().is_some_and(|health| !health.requests.is_empty());
-        let Departures { candidates, visit, lost, .. } = wanted;
-        if evictions.is_empty()
-            && candidates.is_empty()
-            && visit.is_none()
-            && !is_asked
-            && lost.is_none()
-        {
+        let Departures { evictions, candidates, visit, lost, .. } = wanted;
+        if !wanted.reads_claims() && !is_asked && lost.is_none() {
+            self.announcer.forget(node);
             return Ok(Next::Later);
         }
-        let mut found = self.read(node, wanted, &evictions, unix(now)).await?;
+        let mut found = self.read(node, wanted, health.as_ref(), unix(now)).await?;
         // The rounds may have ended.
         if visit.is_some() {
             let _ = self.findings.send(Finding::Pods(node.to_owned(), found.left)).await;
@@ -204,7 +205,13 @@ impl Reader {
         let has_members = found.lost != LostMembers::default();
         let is_idle = found.left == 0 && evictions.is_empty() && !has_members;
         let due = found.due;
-        let next = self.end(node, found, health.as_ref(), is_turn, now).await?;
+        let departing = std::mem::take(&mut found.departing);
+        // Side by side: no event delays an eviction.
+        let kept = found.kept.clone();
+        let announced = Box::pin(self.announcer.announce(&self.evictor, node, departing, &kept));
+        let ended = Box::pin(self.end(node, found, health.as_ref(), is_turn, now));
+        let ((), next) = futures::future::join(announced, ended).await;
+        let next = next?;
         let next = if is_idle && next == Next::Soon { Next::Later } else { next };
         Ok(due.map_or(next, |due| next.by(due)))
     }
@@ -214,7 +221,7 @@ impl Reader {
         &self,
         node: &str,
         wanted: &Departures,
-        evictions: &[Eviction],
+        health: Option<&HealthFacts>,
         now: u64,
     ) -> Result<Found, LeaderError> {
         let pods: Api<Pod> = Api::all(self.evictor.client.clone());
@@ -242,7 +249,8 @@ impl Reader {
                 let candidates = devices.filter(|device| wanted.candidates.contains(*device));
                 found.hooked.extend(candidates.map(str::to_owned));
             }
-            let mut victims = Vec::from_iter(pods::victim(&pod, &claims, evictions, now));
+            found.departing.extend(departing(&pod, &claims, wanted, health, now));
+            let mut victims = Vec::from_iter(pods::victim(&pod, &claims, &wanted.evictions, now));
             if let Some(lost) = &wanted.lost {
                 victims.extend(found.member(&pod, node, lost, now));
             }

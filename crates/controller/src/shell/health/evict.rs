@@ -28,7 +28,7 @@ const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Evicts while this process leads.
 pub(super) struct Evictor {
     pub(super) client: Client,
-    events: Events,
+    pub(super) events: Events,
     pub(super) leader: Leader,
 }
 

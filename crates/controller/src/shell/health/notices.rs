@@ -1,18 +1,20 @@
-//! Events for owners of pods before work on the pods' nodes.
+//! Events before pods leave: those of owners before work on nodes, and those of pods and their controllers before evictions for devices.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::api::ListParams;
 use kube::{Api, Client};
-use octavo_api::names::REASON_MAINTENANCE_PLANNED;
 use octavo_kube_io::events::{EventType, Events};
 use tokio::sync::{mpsc, watch};
 
+use super::evict::Evictor;
 use super::round::Finding;
 use crate::health::maintenance::Notice;
+use crate::health::notices::{Announced, Announcement, Departing};
 use crate::health::pods;
 use crate::shell::leader::Leader;
 
@@ -24,6 +26,8 @@ const RETRY: Duration = Duration::from_mins(1);
 const ACTION: &str = "Announce";
 /// Most time of one event. Events are best effort.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Most time of the events of a node's pods: they hold up no eviction.
+const NODE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Announces work while this process leads.
 pub(super) struct Announcer {
@@ -96,16 +100,66 @@ impl Announcer {
                 .await?;
         let by_uid: BTreeMap<Option<String>, ObjectReference> =
             found.into_iter().flatten().map(|owner| (owner.uid.clone(), owner)).collect();
-        let note =
-            format!("the Maintenance {} of nodes of its pods {}", notice.maintenance, notice.note);
-        for owner in by_uid.values() {
-            if !self.leader.is_leading() {
-                return Ok(false);
-            }
-            let (reason, normal) = (REASON_MAINTENANCE_PLANNED, EventType::Normal);
-            let event = self.events.record(owner, normal, reason, ACTION, &note);
-            let _ = tokio::time::timeout(EVENT_TIMEOUT, event).await;
-        }
-        Ok(self.leader.is_leading())
+        let announcement = Announcement::of_work(notice, by_uid.into_values().collect());
+        Ok(give(&self.events, &self.leader, &announcement).await)
     }
+}
+
+/// Announces pods that are to leave devices, each with its controller and once for an eviction.
+#[derive(Default)]
+pub(super) struct PodAnnouncer {
+    announced: Mutex<Announced>,
+}
+
+impl PodAnnouncer {
+    /// Gives the departing pods of a node their event, unless they have it. Of pods with a UID in `unread` too little could be read.
+    pub(super) async fn announce(
+        &self,
+        evictor: &Evictor,
+        node: &str,
+        found: Vec<Departing>,
+        unread: &BTreeSet<String>,
+    ) {
+        let open = self.announced().open(node, found, unread);
+        let Evictor { events, leader, .. } = evictor;
+        let all = async {
+            for pod in &open {
+                if !leader.is_leading() {
+                    return;
+                }
+                // Before the event, so that a slow server gets none twice.
+                self.announced().note(node, pod);
+                give(events, leader, &pod.announcement).await;
+            }
+        };
+        let _ = tokio::time::timeout(NODE_TIMEOUT, all).await;
+    }
+
+    /// Forgets the pods of a node, since none is to leave.
+    pub(super) fn forget(&self, node: &str) {
+        self.retain(|other| other != node);
+    }
+
+    /// Forgets the pods of all other nodes.
+    pub(super) fn retain(&self, is_wanted: impl Fn(&str) -> bool) {
+        self.announced().retain(is_wanted);
+    }
+
+    fn announced(&self) -> MutexGuard<'_, Announced> {
+        self.announced.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Gives each object of an announcement its event. Returns whether this process led until the end.
+async fn give(events: &Events, leader: &Leader, announcement: &Announcement) -> bool {
+    let Announcement { to, reason, note, is_warning } = announcement;
+    for object in to {
+        if !leader.is_leading() {
+            return false;
+        }
+        let kind = if *is_warning { EventType::Warning } else { EventType::Normal };
+        let event = events.record(object, kind, reason, ACTION, note);
+        let _ = tokio::time::timeout(EVENT_TIMEOUT, event).await;
+    }
+    leader.is_leading()
 }

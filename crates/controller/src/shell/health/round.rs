@@ -16,7 +16,9 @@ use crate::health::departures::{Departures, departures};
 use crate::health::facts::{self, Change, Facts, MaintenanceFacts};
 use crate::health::lost_nodes::LostMembers;
 use crate::health::maintenance::{MaintenancePlan, Notice, Visit};
-use crate::health::plan::{Eviction, Memory, Plan, TemplateProblem, WRITES_OF_A_ROUND, plan};
+use crate::health::plan::{
+    Eviction, Memory, Plan, TemplateProblem, Urgency, WRITES_OF_A_ROUND, plan,
+};
 use crate::health::remediation::Remediations;
 use crate::shell::leader::{Leader, LeaderError};
 
@@ -143,6 +145,7 @@ impl Rounds {
             mut orders,
             mut statuses,
             evictions,
+            mut waiting,
             candidates,
             lost,
             mut maintenance,
@@ -177,9 +180,9 @@ impl Rounds {
             self.copies_at = began + COPIES_INTERVAL;
         }
         // An eviction is ordered before pods are evicted: a leader that follows counts it.
-        let evictions = if is_done { evictions } else { self.ordered(evictions) };
+        let evictions = if is_done { evictions } else { self.ordered(evictions, &mut waiting) };
         let visits = self.order(maintenance, now);
-        let departures = departures(&self.facts, evictions, candidates, visits, lost);
+        let departures = departures(&self.facts, evictions, waiting, candidates, visits, lost);
         renew(&self.outputs.departures, departures);
         renew(&self.outputs.remediations, remediations);
         self.show();
@@ -253,13 +256,21 @@ impl Rounds {
         is_done
     }
 
-    /// Those evictions that stand in the objects of their nodes.
-    fn ordered(&self, mut evictions: Vec<Eviction>) -> Vec<Eviction> {
-        evictions.retain(|eviction| {
+    /// Those evictions that stand in the objects of their nodes. The others wait, so that none is announced again once it is written.
+    fn ordered(&self, evictions: Vec<Eviction>, waiting: &mut Vec<Eviction>) -> Vec<Eviction> {
+        let is_ordered = |eviction: &Eviction| {
             let health = self.facts.healths.get(&eviction.node);
             health.is_some_and(|health| health.evicts(eviction))
-        });
-        evictions
+        };
+        let (ordered, others): (Vec<_>, Vec<_>) = evictions.into_iter().partition(is_ordered);
+        // A drain at a checkpoint is announced only once it is ordered. The time of an eviction that is not written is new in each round, and
+        // what changes is looked at again at once: the time of the fault counts.
+        let others = others.into_iter().filter(|it| it.urgency != Urgency::AtCheckpoint);
+        waiting.extend(others.filter_map(|it| {
+            let since = self.facts.healths.get(&it.node)?.since(&it.device)?;
+            Some(Eviction { since, ..it })
+        }));
+        ordered
     }
 
     /// Hands on the notices of work on nodes, and returns its visits.

@@ -3,6 +3,7 @@
 mod checkpoints;
 mod lost;
 mod maintenance;
+mod notices;
 mod remediations;
 
 use std::collections::BTreeMap;
@@ -81,6 +82,16 @@ fn health(occupied: bool) -> Value {
 
 /// One round of a controller that has read a node with a fenced GPU. Returns the requests and what is to be evicted.
 async fn round(leads: bool, occupied: bool, written: u16) -> (Vec<(String, Value)>, Vec<Eviction>) {
+    let (requests, nodes) = departures_of_round(leads, occupied, written).await;
+    (requests, nodes.into_iter().flat_map(|of_node| of_node.evictions).collect())
+}
+
+/// The same with all for which pods are to be read.
+async fn departures_of_round(
+    leads: bool,
+    occupied: bool,
+    written: u16,
+) -> (Vec<(String, Value)>, Vec<Departures>) {
     let api = ScriptedApi::new(move |request: &Request| {
         if written != 200 {
             return failure(written, "no");
@@ -125,8 +136,8 @@ async fn round(leads: bool, occupied: bool, written: u16) -> (Vec<(String, Value
     let mut requests: Vec<(String, Value)> = requests.collect();
     // The status comes first.
     requests.reverse();
-    let wanted = wanted.borrow().clone().into_values();
-    (requests, wanted.flat_map(|of_node: Departures| of_node.evictions).collect())
+    let wanted = wanted.borrow().clone().into_values().collect();
+    (requests, wanted)
 }
 
 #[tokio::test]
@@ -180,6 +191,10 @@ async fn pods_are_evicted_once_that_is_written_down() {
     for refused in [409, 500] {
         let (_, evictions) = round(true, true, refused).await;
         assert_eq!(evictions, [], "{refused}");
+        // So the look at the node does not end, and no pod is announced twice.
+        let (_, nodes) = departures_of_round(true, true, refused).await;
+        let [node] = nodes.as_slice() else { panic!("{nodes:?}") };
+        assert_eq!(node.waiting.len(), 1, "{refused}");
     }
     let (requests, evictions) = round(false, true, 200).await;
     assert_eq!((requests, evictions), (vec![], vec![]));
@@ -280,7 +295,11 @@ async fn look_at(
 async fn a_pod_of_the_device_is_evicted_under_its_budgets_after_an_event() {
     let (sent, result) = look(Urgency::Evicted, 200).await;
     result.unwrap();
-    let [(event_path, event), (path, eviction)] = sent.as_slice() else { panic!("{sent:?}") };
+    let [(_, planned), (event_path, event), (path, eviction)] = sent.as_slice() else {
+        panic!("{sent:?}")
+    };
+    assert_eq!(planned["reason"], "EvictionPlanned");
+    assert_eq!(planned["regarding"]["name"], "sick");
     assert!(event_path.ends_with("/namespaces/team/events"), "{event_path}");
     assert_eq!(event["reason"], "GpuOutOfService");
     assert_eq!(event["regarding"]["name"], "sick");
@@ -294,7 +313,7 @@ async fn a_budget_that_forbids_is_tried_again_and_a_pod_that_is_gone_is_no_failu
     assert!(matches!(result, Err(LeaderError::Api(_))), "{result:?}");
     let (sent, result) = look(Urgency::Evicted, 404).await;
     result.unwrap();
-    assert_eq!(sent.len(), 2);
+    assert_eq!(sent.len(), 3);
 }
 
 #[tokio::test]
@@ -321,7 +340,7 @@ async fn a_claim_that_cannot_be_read_holds_up_no_other_pod() {
 async fn a_pod_of_a_dead_device_is_marked_and_deleted() {
     let (sent, result) = look(Urgency::Deleted, 200).await;
     result.unwrap();
-    let [_, (mark_path, mark), (path, delete)] = sent.as_slice() else { panic!("{sent:?}") };
+    let [_, _, (mark_path, mark), (path, delete)] = sent.as_slice() else { panic!("{sent:?}") };
     assert_eq!(mark_path, "PATCH /api/v1/namespaces/team/pods/sick/status");
     let condition = &mark["status"]["conditions"][0];
     assert_eq!(condition["type"], "DisruptionTarget");
@@ -330,7 +349,7 @@ async fn a_pod_of_a_dead_device_is_marked_and_deleted() {
     assert_eq!(delete["preconditions"]["uid"], "uid-sick");
     let (sent, result) = look(Urgency::Deleted, 404).await;
     result.unwrap();
-    assert_eq!(sent.len(), 2, "gone before it was marked");
+    assert_eq!(sent.len(), 3, "gone before it was marked");
 }
 
 #[tokio::test(start_paused = true)]

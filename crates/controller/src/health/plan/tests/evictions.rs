@@ -8,6 +8,11 @@ fn evicted(plan: &Plan) -> Vec<String> {
     plan.evictions.iter().map(|found| format!("{}/{}", found.node, found.device)).collect()
 }
 
+/// The same of those that wait for the budget.
+fn waiting(plan: &Plan) -> Vec<String> {
+    plan.waiting.iter().map(|found| format!("{}/{}", found.node, found.device)).collect()
+}
+
 fn occupied(nodes: usize) -> Bench {
     let mut bench = Bench::new(nodes, 2);
     for number in 0..nodes {
@@ -243,4 +248,46 @@ fn members_of_lost_nodes_leave_before_pods_of_devices() {
     bench.restart();
     bench.memory.lost.members.insert(node(30), LostMembers { due: 2, leaving_since: None });
     assert_eq!(round(&mut bench), (devices(&["n00/gpu-0", "n01/gpu-0"]), vec![]));
+}
+
+#[test]
+fn devices_out_of_service_wait_for_the_budget_in_their_turn() {
+    let mut bench = occupied(40);
+    for number in [0, 1, 2, 3] {
+        bench.report(number, 0, fenced(Remedy::ResetFunction), HOUR);
+    }
+    bench.device(3, 0).is_occupied = false;
+    let (reason, needs) = (Reason::LinkDown, Remedy::ResetFunction);
+    bench.report(4, 0, State::Suspect { reason, needs }, HOUR);
+    let plan = bench.round();
+    assert_eq!(evicted(&plan), ["n00/gpu-0", "n01/gpu-0"], "of 5% of 40 nodes");
+    assert_eq!(waiting(&plan), ["n02/gpu-0"], "one is idle, and the pods of another may run on");
+    let found = &plan.waiting[0];
+    assert_eq!((found.urgency, found.since), (Urgency::Evicted, bench.now - HOUR));
+    assert_eq!(found.reason, "the driver reported XID 48");
+    bench.now += 60;
+    bench.restart();
+    assert_eq!(bench.round().waiting, plan.waiting, "time alone changes nothing");
+    bench.device(0, 0).is_occupied = false;
+    let plan = bench.round();
+    assert_eq!(evicted(&plan), ["n01/gpu-0", "n02/gpu-0"]);
+    assert_eq!(plan.waiting, []);
+}
+
+#[test]
+fn no_device_waits_for_evictions_that_its_policy_does_not_want() {
+    let setups: [fn(&mut Policy); 3] = [
+        |policy| policy.mode = Mode::Observe,
+        |policy| policy.mode = Mode::Fence,
+        |policy| policy.evict = false,
+    ];
+    for setup in setups {
+        let mut bench = occupied(40);
+        for number in [0, 1, 2] {
+            bench.report(number, 0, fenced(Remedy::ResetFunction), HOUR);
+        }
+        bench.policy(setup);
+        let plan = bench.round();
+        assert_eq!((plan.evictions, plan.waiting), (vec![], vec![]));
+    }
 }

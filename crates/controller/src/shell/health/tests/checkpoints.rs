@@ -93,7 +93,8 @@ impl Cluster {
         Self { api, health, pods, failure: failing }
     }
 
-    /// A look, some seconds after the first. Returns when the next one is, and the writes of it: events as their reason.
+    /// A look, some seconds after the first. Returns when the next one is, and the writes of it: events as their reason, without those
+    /// that announce pods.
     async fn look(&self, wanted: &Departures, later: i64) -> (Next, Vec<String>) {
         let (reader, _findings) = reader(&self.api, true);
         let (next, writes) = self.look_by(&reader, wanted, later).await;
@@ -119,7 +120,7 @@ impl Cluster {
             let last = path.rsplit('/').next().unwrap();
             if is_event { body["reason"].as_str().unwrap().to_owned() } else { last.to_owned() }
         });
-        (next, writes.collect())
+        (next, writes.filter(|write| write != "EvictionPlanned").collect())
     }
 
     fn asked(&self) -> Vec<Value> {
@@ -230,7 +231,7 @@ async fn a_request_that_is_refused_holds_up_no_pod_and_the_event_says_why() {
         assert!(matches!(next, Err(LeaderError::Api(_))), "{next:?}");
         assert_eq!(writes, ["n", "GpuOutOfService", "eviction"]);
         let requests = cluster.api.requests();
-        let event = requests.iter().find(|it| it.uri().path().contains("/events")).unwrap();
+        let event = requests.iter().rfind(|it| it.uri().path().contains("/events")).unwrap();
         let event: Value = serde_json::from_slice(event.body()).unwrap();
         let note = event["note"].as_str().unwrap();
         assert!(
