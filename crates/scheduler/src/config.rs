@@ -60,6 +60,11 @@ pub struct Config {
     pub repair_after_seconds: u64,
     /// Who deletes them.
     pub repair_by: RepairBy,
+    /// Faults of a gang within `repairWindowSeconds` after which it comes back as a repair. After more of
+    /// them it waits as a new gang does: no place is kept for it, and it gets no spare node.
+    pub max_repairs: u32,
+    /// Seconds for which a fault of a gang counts; 0: a gang is always repaired.
+    pub repair_window_seconds: u64,
     /// Seconds before the start of a `Maintenance` from which on its nodes take only pods with GPUs
     /// that end or yield in time; 0: until its start they take any.
     pub maintenance_horizon_seconds: u64,
@@ -149,6 +154,8 @@ impl Default for Config {
             defragmentation: Defragmentation::default(),
             repair_after_seconds: core.repair_after_seconds,
             repair_by: RepairBy::default(),
+            max_repairs: core.max_repairs,
+            repair_window_seconds: core.repair_window_seconds,
             maintenance_horizon_seconds: core.maintenance_horizon_seconds,
             writes_in_flight: BinderOptions::default().max_in_flight,
             scheduled_events: ScheduledEvents::default(),
@@ -204,6 +211,9 @@ impl Config {
         if self.writes_in_flight == 0 {
             return Err("writesInFlight is 0, but it must be at least 1".to_owned());
         }
+        if self.max_repairs == 0 {
+            return Err("maxRepairs is 0, but it must be at least 1".to_owned());
+        }
         let mut names: Vec<_> = self.levels.iter().map(|level| &level.name).collect();
         names.sort();
         names.dedup();
@@ -227,6 +237,8 @@ impl Config {
             defragmentation_moves: moves,
             hold_seconds: self.defragmentation.hold_seconds,
             repair_after_seconds,
+            max_repairs: self.max_repairs,
+            repair_window_seconds: self.repair_window_seconds,
             maintenance_horizon_seconds: self.maintenance_horizon_seconds,
             explanations: self.explanations,
             records: self.records,

@@ -74,6 +74,13 @@ pub enum StatusUpdate {
         /// Why, and for which pod or gang.
         status_text: StatusText,
     },
+    /// A pod leaves by a fault, and its gang had too many of them to be repaired.
+    PodNotRepaired {
+        /// The pod.
+        pod: PodRef,
+        /// Why.
+        status_text: StatusText,
+    },
     /// The state of a gang. Only its newest state is written, once a second at most.
     Group(GroupStatus),
     /// The state of a placement policy: whether it is accepted.

@@ -127,6 +127,12 @@ pub(super) const PODS: &[Reason] = &[
         "Correct the label `octavo.dev/pod-subgroup`.",
     ),
     row(
+        "TooManyRepairs",
+        POD_EVENT,
+        "The pod's gang had more faults within `repairWindowSeconds` than `maxRepairs`. Its next members get places as those of a new gang do.",
+        "See why its pods end. A gang that fails by itself is no case for spare nodes.",
+    ),
+    row(
         "TopologyLevelNotFound",
         PENDING,
         "The topology has no level of this name.",

@@ -20,7 +20,7 @@ mod placed_gang;
 mod places;
 pub(super) mod pod;
 mod pods;
-mod repairs;
+pub(super) mod repairs;
 pub(super) mod shape;
 pub(super) mod unmodeled_nodes;
 
@@ -46,7 +46,7 @@ use maintenance::Maintenances;
 use node::NodeRecord;
 use node_mask::MaskAllocator;
 use pod::PodRecord;
-use repairs::FullRun;
+use repairs::{Faults, FullRun};
 
 /// The observed and assumed state of the cluster.
 #[derive(Debug)]
@@ -69,6 +69,8 @@ pub(super) struct Cache {
     /// Gangs that run with fewer members than their minimum, with the time in milliseconds since when.
     below_minimum: BTreeMap<GroupName, u64>,
     full_runs: BTreeMap<GroupName, FullRun>,
+    /// Gangs that had a fault of late.
+    faults: BTreeMap<GroupName, Faults>,
     /// Gangs with members that run, whose bindings this scheduler has read: what it saw since counts alone.
     looked_back: BTreeSet<GroupName>,
     budgets: BTreeMap<ObjectName, Arc<Budget>>,
@@ -112,6 +114,7 @@ impl Cache {
             lost: BTreeMap::new(),
             below_minimum: BTreeMap::new(),
             full_runs: BTreeMap::new(),
+            faults: BTreeMap::new(),
             looked_back: BTreeSet::new(),
             budgets: BTreeMap::new(),
             footprints: HashSet::default(),

@@ -28,6 +28,11 @@ pub struct SchedulerConfig {
     /// Seconds for which a place is kept for the pod that an owner creates again: the new place of a
     /// moved pod, and that of a member of a gang that left by a fault.
     pub hold_seconds: u64,
+    /// Faults of a gang within [`Self::repair_window_seconds`] after which it comes back as a repair. After
+    /// more of them it waits as a new gang does: no place is kept for it, and it gets no spare node.
+    pub max_repairs: u32,
+    /// Seconds for which a fault of a gang counts; 0: a gang is always repaired.
+    pub repair_window_seconds: u64,
     /// Seconds before the start of a `Maintenance` from which on its nodes take only pods with GPUs
     /// that end or yield in time; 0: until its start they take any.
     pub maintenance_horizon_seconds: u64,
@@ -78,6 +83,8 @@ impl Default for SchedulerConfig {
             defragmentation_moves: 0,
             repair_after_seconds: 60,
             hold_seconds: 30,
+            max_repairs: 30,
+            repair_window_seconds: 86_400,
             maintenance_horizon_seconds: 86_400,
             retry_seconds: 1,
             explanations: 10_000,

@@ -115,6 +115,9 @@ impl StatusQueue {
             StatusUpdate::PodEvicted { pod, status_text } => {
                 self.event(pod_event(&pod, false, status_text.reason, status_text.message));
             }
+            StatusUpdate::PodNotRepaired { pod, status_text } => {
+                self.event(pod_event(&pod, true, status_text.reason, status_text.message));
+            }
             StatusUpdate::Group(report) => self.group(report),
             StatusUpdate::Policy { name, generation, error } => {
                 if let Some(error) = &error {

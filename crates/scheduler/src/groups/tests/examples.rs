@@ -23,7 +23,8 @@ pub(super) fn documents(name: &str) -> Vec<Value> {
 }
 
 /// Examples with workloads.
-pub(super) const EXAMPLES: [&str; 8] = [
+pub(super) const EXAMPLES: [&str; 9] = [
+    "hang",
     "job",
     "jobset",
     "leaderworkerset",
@@ -97,6 +98,12 @@ fn every_example_is_read_by_a_test() {
     let mut expected: Vec<_> = read.map(|name| format!("{name}.yaml")).collect();
     expected.sort();
     assert_eq!(names, expected);
+}
+
+#[test]
+fn a_job_with_a_probe_of_its_progress_is_one_gang() {
+    let example = example("hang");
+    assert_eq!(example.lines(), ["Job ml/pretrain: min 4", "  members 4..-: 4"]);
 }
 
 #[test]

@@ -55,6 +55,12 @@ impl Cache {
         }
     }
 
+    /// Notes that the end of a pod was counted as a fault of its gang. Returns whether it was not before.
+    pub(in crate::state) fn count_fault_of(&mut self, uid: &PodUid) -> bool {
+        let record = self.pods.get_mut(uid);
+        record.is_some_and(|record| !std::mem::replace(&mut record.is_fault_counted, true))
+    }
+
     /// Notes whether a pod was asked to leave for its gang's sake.
     pub(in crate::state) fn set_repaired(&mut self, uid: &PodUid, is_repaired: bool) {
         if let Some(record) = self.pods.get_mut(uid) {

@@ -59,6 +59,8 @@ pub(in crate::state) struct PodRecord {
     pub(in crate::state) failures: u32,
     /// Whether it was asked to leave for its gang's sake: its node is lost, or the gang is too small.
     pub(in crate::state) is_repaired: bool,
+    /// Whether its end was counted as a fault of its gang.
+    pub(in crate::state) is_fault_counted: bool,
     /// It is not evicted again before this time in milliseconds, because an eviction failed.
     pub(in crate::state) eviction_retry_at: u64,
 }
@@ -116,6 +118,7 @@ impl PodRecord {
             nominated_node_writes: 0,
             failures: 0,
             is_repaired: false,
+            is_fault_counted: false,
             eviction_retry_at: 0,
         }
     }

@@ -4,6 +4,7 @@
 //! A scheduler that starts finds them by what their bindings say ([`super::placed_gang`]), as long as
 //! one of their members runs.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use octavo_engine::objective::policy::PlacementPolicy;
@@ -25,7 +26,60 @@ pub(super) struct FullRun {
     forget_at: Option<u64>,
 }
 
+/// Faults of a gang after which it came back, or would have.
+#[derive(Clone, Debug)]
+pub(super) struct Faults {
+    /// UID of the object that announced the gang. Another one of the same name begins without faults.
+    announcer: Arc<str>,
+    /// When they were, in milliseconds: the last ones, and one more than it is repaired for.
+    times: VecDeque<u64>,
+    /// Whether an event says that there are too many.
+    is_reported: bool,
+}
+
 impl Cache {
+    /// Counts a fault of a gang. Returns whether it is the first one that is too many.
+    pub(in crate::state) fn note_fault(&mut self, group: &GroupName, spec: &GroupSpec) -> bool {
+        let announcer = Arc::clone(&spec.announcer.uid);
+        let known = self.faults.remove(group).filter(|faults| faults.announcer == announcer);
+        let (times, is_reported) = (VecDeque::new(), false);
+        let mut faults = known.unwrap_or(Faults { announcer, times, is_reported });
+        faults.times.push_back(self.now);
+        if faults.times.len() > self.max_repairs() + 1 {
+            faults.times.pop_front();
+        }
+        let is_over = self.are_too_many(&faults);
+        let is_first = is_over && !faults.is_reported;
+        faults.is_reported = is_over;
+        self.faults.insert(group.clone(), faults);
+        is_first
+    }
+
+    /// Whether a gang had more faults of late than it is repaired for.
+    pub(in crate::state) fn has_too_many_faults(
+        &self,
+        group: &GroupName,
+        spec: &GroupSpec,
+    ) -> bool {
+        let faults = self.faults.get(group);
+        let faults = faults.filter(|faults| faults.announcer == spec.announcer.uid);
+        faults.is_some_and(|faults| self.are_too_many(faults))
+    }
+
+    fn are_too_many(&self, faults: &Faults) -> bool {
+        let (now, window) = (self.now, self.repair_window());
+        let is_recent = |at: &&u64| now.saturating_sub(**at) < window;
+        faults.times.iter().filter(is_recent).count() > self.max_repairs()
+    }
+
+    fn max_repairs(&self) -> usize {
+        usize::try_from(self.config.max_repairs).unwrap_or(usize::MAX - 1)
+    }
+
+    fn repair_window(&self) -> u64 {
+        self.config.repair_window_seconds.saturating_mul(1000)
+    }
+
     /// Records that a gang runs with its minimum, once the API shows all these members as bound.
     pub(super) fn note_full_run(&mut self, group: &GroupName, spec: Arc<GroupSpec>) {
         let is_same = |run: &FullRun| run.forget_at.is_none() && Arc::ptr_eq(&run.spec, &spec);
@@ -61,6 +115,11 @@ impl Cache {
         let now = self.now;
         let is_over = |group: &GroupName, at: u64| at <= now || has_changed(group);
         self.full_runs.retain(|group, run| !run.forget_at.is_some_and(|at| is_over(group, at)));
+        let window = self.repair_window();
+        self.faults.retain(|group, faults| {
+            let is_recent = |at: &u64| now.saturating_sub(*at) < window;
+            !has_changed(group) && faults.times.back().is_some_and(is_recent)
+        });
     }
 
     /// The policy by which a gang gets its lacking members, if it is repaired and spare nodes are for
@@ -82,6 +141,9 @@ impl Cache {
     /// Whether a gang that ran in full lacks members, and wants no more than it had.
     fn is_repair(&self, group: &GroupName, spec: &GroupSpec) -> bool {
         let Some(run) = self.full_runs.get(group) else { return false };
+        if self.has_too_many_faults(group, spec) {
+            return false;
+        }
         let had = |name: &str| run.spec.subs.iter().find(|sub| *sub.name == *name);
         spec.subs.iter().all(|sub| had(&sub.name).is_some_and(|had| sub.min <= had.min))
             && !self.missing_if(group, spec, is_running).is_empty()

@@ -98,6 +98,8 @@ pub(in crate::state) enum Reason {
     NodeLost,
     /// A pod is evicted because its gang has too few members.
     GangBelowMinimum,
+    /// A gang had more faults than it is repaired for.
+    TooManyRepairs,
     /// A reason of groups or policies.
     External(&'static str),
 }
@@ -120,6 +122,7 @@ impl Reason {
             Self::Moved => "Moved",
             Self::NodeLost => "NodeLost",
             Self::GangBelowMinimum => "GangBelowMinimum",
+            Self::TooManyRepairs => "TooManyRepairs",
             Self::External(reason) => reason,
         }
     }

@@ -17,14 +17,16 @@ use octavo_engine::workload::{Coupling, Profile};
 use octavo_kube_io::objects::{NodeName, Phase, PodUid};
 
 use super::successor_places::{Successor, SuccessorPlace};
+use crate::bind::PodRef;
 use crate::devices::HeldDevices;
-use crate::groups::{GroupName, MemberState};
-use crate::state::Scheduler;
+use crate::groups::{GroupName, GroupSpec, MemberState};
 use crate::state::cache::Cache;
 use crate::state::cache::engine_cache::{DesiredMember, DesiredWorkload, Holder};
 use crate::state::cache::pod::{PlaceState, PodRecord};
 use crate::state::cycle::reserve::{AssumedPlacement, ReserveError};
-use crate::state::reporter::pending_reason::{NodeError, PendingReason};
+use crate::state::reporter::pending_reason::{NodeError, PendingReason, Reason};
+use crate::state::{Scheduler, SchedulerConfig};
+use crate::status::{StatusText, StatusUpdate};
 
 impl Scheduler {
     /// Keeps the place of a member that leaves by a fault, or while its gang restarts after one. The
@@ -40,9 +42,8 @@ impl Scheduler {
         }
         let now = self.cache.now();
         let restarts = |until: &u64| now < *until;
-        if !self.cache.leaves_by_fault(uid, record)
-            && !self.reservations.restarts.get(&member.group).is_some_and(restarts)
-        {
+        let restarts = self.reservations.restarts.get(&member.group).is_some_and(restarts);
+        if !restarts && !self.cache.leaves_by_fault(uid, record) {
             return;
         }
         let grace = u64::try_from(record.pod.spec.grace_seconds).unwrap_or(0).saturating_mul(1000);
@@ -50,6 +51,7 @@ impl Scheduler {
         let desired = self.cache.kept_member(uid, record);
         let holder: Holder = format!("successor:{uid}").into();
         let group = member.group.clone();
+        let pod = record.reference();
         let was_fenced = desired.as_ref().is_some_and(|desired| {
             let DesiredMember { node, .. } = desired;
             self.cache.has_fenced_gpu(node, desired)
@@ -59,17 +61,37 @@ impl Scheduler {
             place.until = until;
             place.note_fence(was_fenced);
         } else if let Some(desired) = desired {
-            self.reservations.successors.push(SuccessorPlace {
-                successor: Successor::OfMember { member, predecessor: uid.clone(), was_fenced },
-                desired,
-                is_in_engine: false,
-                holder,
-                until,
-            });
+            let spec = Arc::clone(&member.spec);
+            if !restarts && self.cache.count_fault_of(uid) {
+                self.note_fault(pod, &group, &spec);
+            }
+            if !self.cache.has_too_many_faults(&group, &spec) {
+                self.reservations.successors.push(SuccessorPlace {
+                    successor: Successor::OfMember { member, predecessor: uid.clone(), was_fenced },
+                    desired,
+                    is_in_engine: false,
+                    holder,
+                    until,
+                });
+            }
         } else {
             return;
         }
         self.reservations.restarts.insert(group, now.saturating_add(hold));
+    }
+
+    /// Counts a fault of a gang, by which this pod leaves. The first one too many has an event.
+    fn note_fault(&mut self, pod: PodRef, group: &GroupName, spec: &GroupSpec) {
+        if !self.cache.note_fault(group, spec) {
+            return;
+        }
+        let SchedulerConfig { max_repairs, repair_window_seconds, .. } = self.cache.config();
+        let message = format!(
+            "its gang {group} was repaired {max_repairs} times within {repair_window_seconds} s: it gets its \
+             next places as a new gang does, without spare nodes"
+        );
+        let status_text = StatusText { reason: Reason::TooManyRepairs.as_str(), message };
+        self.reporter.report(StatusUpdate::PodNotRepaired { pod, status_text });
     }
 
     /// Ends the restarts of gangs, and drops the places that are kept for their members.

@@ -2,10 +2,16 @@ use serde_json::{Value, json};
 
 use super::claims::{claim, claiming, class, slice};
 use super::fixtures::{Testbed, node, pod_group, with};
+use crate::state::SchedulerConfig;
+use crate::status::StatusUpdate;
 
 /// Nodes of a rack with a GPU each, of which a default policy keeps some spare.
 pub(super) fn testbed(nodes: &[&str], spares: &Value) -> Testbed {
-    let mut testbed = Testbed::new();
+    configured(SchedulerConfig::default(), nodes, spares)
+}
+
+fn configured(config: SchedulerConfig, nodes: &[&str], spares: &Value) -> Testbed {
+    let mut testbed = Testbed::with_config(config);
     testbed.class(&class());
     for name in nodes {
         let rack = json!("r1");
@@ -122,6 +128,59 @@ fn only_members_up_to_the_minimum_get_spare_nodes() {
         testbed.slice(&slice(name, 1));
     }
     assert_eq!(placed(&mut testbed), ["m1-again"]);
+}
+
+fn notes(testbed: &Testbed) -> Vec<&str> {
+    let notes = testbed.reports.iter().filter_map(|report| match report {
+        StatusUpdate::PodNotRepaired { status_text, .. } => Some(&*status_text.message),
+        _ => None,
+    });
+    notes.collect()
+}
+
+#[test]
+fn a_gang_with_too_many_faults_waits_as_a_new_one() {
+    let config = SchedulerConfig {
+        max_repairs: 1,
+        repair_window_seconds: 3_600,
+        ..SchedulerConfig::default()
+    };
+    let nodes = ["a", "b", "c", "d", "e", "f"];
+    let mut testbed = configured(config, &nodes, &spare_nodes(2));
+    running(&mut testbed, 2, 2, 0);
+    fails(&mut testbed, "m0");
+    member(&mut testbed, 0, "-again", 0);
+    assert_eq!(placed(&mut testbed), ["m0-again"]);
+    testbed.after(60_000);
+    // Both members leave by one fault.
+    fails(&mut testbed, "m0-again");
+    fails(&mut testbed, "m1");
+    for index in 0..2 {
+        member(&mut testbed, index, "-third", 0);
+    }
+    assert_eq!(placed(&mut testbed), [""; 0]);
+    assert_eq!(notes(&testbed).len(), 1, "{:?}", notes(&testbed));
+    let note = "was repaired 1 times within 3600 s";
+    assert!(notes(&testbed)[0].contains(note), "{:?}", notes(&testbed));
+    // Once the first fault is long ago, it is repaired again.
+    testbed.time(3_541_000);
+    assert_eq!(placed(&mut testbed), ["m0-third", "m1-third"]);
+}
+
+#[test]
+fn a_failed_pod_is_one_fault() {
+    let config = SchedulerConfig { max_repairs: 1, ..SchedulerConfig::default() };
+    let mut testbed = configured(config, &["a", "b", "c"], &spare_nodes(1));
+    running(&mut testbed, 2, 2, 0);
+    // A failed pod stays for as long as its Job, and is listed again and again.
+    let failed = with(testbed.pods["m0"].clone(), "/status/phase", json!("Failed"));
+    for _ in 0..3 {
+        testbed.pod(&failed);
+        testbed.after(60_000);
+    }
+    member(&mut testbed, 0, "-again", 0);
+    assert_eq!(placed(&mut testbed), ["m0-again"]);
+    assert_eq!(notes(&testbed), [""; 0]);
 }
 
 #[test]
