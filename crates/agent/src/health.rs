@@ -29,7 +29,7 @@ use octavo_health::state::{Effect, State};
 
 pub(crate) use log_note::LogNote;
 pub(crate) use nics::CardLook;
-pub(crate) use node::{NodeHealth, TestResult, TestRun};
+pub(crate) use node::{Ended, NodeHealth, RemedyOutcome, TestOutcome, TestResult, TestRun};
 #[cfg(test)]
 pub(crate) use orders::Permit;
 pub(crate) use orders::{Chosen, Orders, Policies};

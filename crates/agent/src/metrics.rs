@@ -1,6 +1,7 @@
 //! The agent's metrics. Metrics that NVIDIA's DRA driver also has keep its names and labels. The encoder adds `_total`
 //! to counters.
 
+mod healing;
 mod plugin;
 mod reference;
 
@@ -23,6 +24,7 @@ use crate::compute_domain::DomainCounts;
 use crate::config::Mode;
 use crate::node::DraDriver;
 
+use healing::HealingMetrics;
 pub(crate) use plugin::PluginMetrics;
 pub use reference::metrics_reference;
 
@@ -153,6 +155,8 @@ pub(crate) struct Metrics {
     mig_duration: Family<MigLabels, Histogram, fn() -> Histogram>,
     mig_failures: Family<NodeMigLabels, Counter>,
     checkpoints: Family<CheckpointLabels, Histogram, fn() -> Histogram>,
+    /// Those of remedies and tests of GPUs.
+    pub(crate) healing: HealingMetrics,
     /// Those of device plugins.
     pub(crate) plugin: Arc<PluginMetrics>,
     /// Those of shares.
@@ -198,6 +202,7 @@ impl Metrics {
             checkpoints: Family::new_with_constructor(|| {
                 Histogram::new(exponential_buckets(0.125, 2.0, 16))
             }),
+            healing: HealingMetrics::new(registry),
             plugin: Arc::new(PluginMetrics::new(registry)),
             enforcement: Arc::new(EnforcementMetrics::new(registry)),
         };

@@ -11,6 +11,7 @@ mod log;
 mod nics;
 mod no_events;
 mod opening;
+mod pcie;
 mod release;
 mod remedies;
 mod requests;

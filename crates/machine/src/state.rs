@@ -262,6 +262,7 @@ impl State {
             gpu.forget_volatile();
             gpu.remap_pending = false;
             gpu.minor = None;
+            gpu.pcie.fatal_errors = 0;
             if !gpu.reset.is_in_vain {
                 gpu.lost = false;
                 gpu.recovery_action = RecoveryAction::None;

@@ -1,5 +1,7 @@
 //! The GPUs of one node: signals come in, states come out.
 
+mod decision;
+mod ends;
 mod nics;
 mod remedies;
 mod verification;
@@ -7,14 +9,13 @@ mod verification;
 use std::collections::{BTreeMap, BTreeSet};
 
 use octavo_gpu::{DriverError, Gpu, GpuHealth, GpuTelemetry, Inventory};
-use octavo_health::decide::{Decisions, Facts};
+use octavo_health::decide::Decisions;
 use octavo_health::policy::Mode;
-use octavo_health::reason::Reason;
-use octavo_health::remedy::Remedy;
 use octavo_health::signal::{Attempt, LinkSeverity, Observation, Report, Signal, Word};
 use octavo_health::state::{State, Track};
 use octavo_health::unit::{DeviceId, Topology, Unit};
 
+pub(crate) use ends::{Ended, RemedyOutcome, TestOutcome};
 pub(crate) use verification::{TestResult, TestRun};
 
 use super::log_note::LogNote;
@@ -25,14 +26,13 @@ use super::place::{islands, place, place_of_missing, switched};
 use super::record::{Known, Record, RecordFile};
 use super::{GpuState, Health};
 use crate::devices::device_name;
+use ends::Ends;
 use verification::DeviceTests;
 
 /// Time within which an XID of a GPU that comes by two ways is one, in seconds.
 const SAME_XID: u64 = 10;
 /// Time in which links become active after the driver was opened, in seconds.
 const LINK_TRAINING: u64 = 30;
-/// Most rounds of one decision: a test that ends at once lets the next begin.
-const ROUNDS: usize = 4;
 
 /// The health of a node's GPUs.
 #[derive(Debug)]
@@ -66,6 +66,8 @@ pub(crate) struct NodeHealth {
     begun: BTreeSet<Attempt>,
     /// Tests on GPUs.
     tests: DeviceTests,
+    /// Remedies and tests that ended.
+    ends: Ends,
     /// Whether policy and orders were read. Before that, nothing begins that uses a GPU.
     has_orders: bool,
     /// Whether tests that an earlier process left may go on.
@@ -108,6 +110,7 @@ impl NodeHealth {
             occupied: BTreeSet::new(),
             begun: BTreeSet::new(),
             tests: DeviceTests::default(),
+            ends: Ends::default(),
             has_orders: false,
             has_resumed: false,
             untrained: BTreeSet::new(),
@@ -138,6 +141,7 @@ impl NodeHealth {
         self.signals.extend(read.signals);
         self.read_to = None;
         self.begun = read.begun;
+        self.ends = read.ends;
         self.has_resumed = false;
         match found {
             Some(found) => self.set_gpus(found, now),
@@ -266,6 +270,13 @@ impl NodeHealth {
         self.report(id, reports, now);
     }
 
+    /// How many fatal errors of a GPU's PCIe link the kernel has counted.
+    pub(crate) fn pcie_errors(&mut self, uuid: &str, count: u64, now: u64) {
+        let Some(Known { id, seen, .. }) = self.record.gpus.get_mut(uuid) else { return };
+        let (id, report) = (*id, seen.pcie_errors(count));
+        self.report(id, report.into_iter().collect(), now);
+    }
+
     /// Takes a GPU's telemetry.
     pub(crate) fn telemetry(&mut self, uuid: &str, telemetry: &GpuTelemetry, now: u64) {
         let mut telemetry = *telemetry;
@@ -378,45 +389,6 @@ impl NodeHealth {
         (self.orders, self.has_orders) = (orders, true);
     }
 
-    /// Decides upon what came since the last decision. `is_used` says whether processes use a GPU, and is asked where that matters.
-    pub(crate) fn decide(&mut self, now: u64, is_used: impl Fn(&str) -> bool) {
-        self.resume_tests(now);
-        self.find_nic_faults(now);
-        // Claims without processes hinder what uses a GPU. A test by what the driver says disturbs none.
-        let holds = |uuid: &String| self.needs_idle_gpus() && self.orders.held.contains(uuid);
-        // The process on a GPU under test is the test.
-        let is_used = |uuid: &String, known: &Known| !self.is_under_test(known.id) && is_used(uuid);
-        let concerned = self.concerned();
-        let is_occupied = |(uuid, known): &(&String, &Known)| {
-            concerned.contains(&known.id) && (holds(uuid) || is_used(uuid, known))
-        };
-        let occupied = self.record.gpus.iter().filter(is_occupied).map(|(_, known)| known.id);
-        self.occupied = occupied.collect();
-        self.record.domain.stop_permits(self.orders.stops.is_stopped(now));
-        for _ in 0..ROUNDS {
-            let signals = std::mem::take(&mut self.signals);
-            let permitted = self.permitted(now);
-            let untestable = self.untestable(now);
-            let facts = Facts {
-                now,
-                topology: &self.topology,
-                occupied: &self.occupied,
-                permitted: Some(&permitted),
-                untestable: Some(&untestable),
-                // The controller permits nothing meanwhile.
-                saving: None,
-            };
-            self.decisions = self.record.domain.decide(&self.orders.policy, facts, &signals);
-            self.end_tests(now);
-            if self.signals.is_empty() {
-                break;
-            }
-        }
-        if let Some(note) = self.read_to.take() {
-            self.record.kernel_log = Some(note);
-        }
-    }
-
     /// The GPUs that are not well.
     pub(crate) fn health(&self) -> Health {
         let state = |(uuid, known): (&String, &Known)| {
@@ -445,37 +417,6 @@ impl NodeHealth {
             tracing::error!(%error, "the health of GPUs is not recorded; a restart of the agent forgets fences");
         }
         written.is_ok()
-    }
-
-    /// Devices of which it matters if processes use them: something is to be done once they are idle, or may be after this decision.
-    fn concerned(&self) -> BTreeSet<DeviceId> {
-        // A driver is asked for processes no more often than needed: of a GPU on watch only before a reset for a row remap.
-        let waits = |device: DeviceId| {
-            let known = self.record.domain.devices.get(&device);
-            known.is_some_and(|known| match known.track.state {
-                State::Watch { reason } => {
-                    reason == Reason::RemapPending && self.orders.policy.mode == Mode::Act
-                }
-                State::Healthy | State::Probation | State::Retired { .. } => false,
-                _ => true,
-            })
-        };
-        let is_reported = |device| {
-            let reaches = |signal: &Signal| self.topology.devices(signal.unit).contains(&device);
-            self.signals.iter().any(reaches)
-        };
-        let concerned = self
-            .topology
-            .places()
-            .filter(|(device, _)| waits(*device) || is_reported(*device))
-            // A reset may reach the island, and a reboot reaches the node.
-            .flat_map(|(device, place)| {
-                let known = self.record.domain.devices.get(&device);
-                let needs = known.and_then(|known| known.track.state.needs());
-                let remedy = needs.unwrap_or(Remedy::Test).max(Remedy::ResetFunction);
-                self.topology.devices(remedy.reach(device, place))
-            });
-        concerned.copied().collect()
     }
 
     /// Most links of a GPU behind the node's switches. All of them have as many.

@@ -28,6 +28,8 @@ pub(super) struct Seen {
     recoveries: Option<u64>,
     /// Replays of its PCIe link since its last reset.
     replays: Option<u64>,
+    /// Fatal errors of its PCIe link, by the kernel, since the node was started.
+    fatal_errors: Option<u64>,
     /// When warnings were last reported, in seconds. Each is reported once an hour at most.
     warned: BTreeMap<Sign, u64>,
     /// When the hardware began to slow it down, of late.
@@ -183,6 +185,12 @@ impl Seen {
         // Replays are no warning by themselves. They begin at zero after a reset.
         self.risen(|seen| &mut seen.replays, telemetry.pcie_replays);
         found.into_iter().map(Report::Observation).collect()
+    }
+
+    /// How many fatal errors of its PCIe link the kernel has counted. Those from before the first look are not new.
+    pub(super) fn pcie_errors(&mut self, count: u64) -> Option<Report> {
+        let fatal = self.risen(|seen| &mut seen.fatal_errors, Some(count))?;
+        Some(Report::Observation(Observation::Pcie { is_degraded: false, fatal }))
     }
 
     /// Whether a warning is to be reported: it was not within the hour. A clock that was set back makes it due, too.

@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use octavo_api::checkpoint::CheckpointOutcome;
 use octavo_gpu::{DriverVersions, Inventory};
+use octavo_health::remedy::Remedy;
 use octavo_kube_io::metrics_page;
 use prometheus_client::registry::Registry;
 
 use octavo_enforcement::metrics::{ShareFigures, ShareLabels, ShareTime};
 
 use super::{HeldCounts, Metrics, MigOperation, Operation};
+use crate::health::{Ended, RemedyOutcome, TestOutcome};
 use crate::node::DraDriver;
 
 /// The page `docs/reference/agent-metrics.md`: every metric with its kind, labels and help.
@@ -29,12 +31,17 @@ fn touch_all(metrics: &Metrics) {
     metrics.checkpoint("", CheckpointOutcome::Saved, Duration::ZERO);
     let versions = DriverVersions { driver: String::new(), cuda: (0, 0), nvml: String::new() };
     metrics.gpus("", &Inventory { versions, gpus: Vec::new(), unreadable: Vec::new() });
+    metrics.health("", &[]);
     metrics.xid("", 0);
     metrics.driver_failure("");
     metrics.missing_feature("", "", false);
     metrics.in_mode("", None);
     metrics.problems("", [""], []);
     metrics.registered(DraDriver::GPU, "", false);
+    let took = Some(Duration::ZERO);
+    let (remedy, outcome) = (Remedy::Reboot, RemedyOutcome::Remedied);
+    metrics.healing.ended("", Ended::Remedy { remedy, outcome, took });
+    metrics.healing.ended("", Ended::Test { outcome: TestOutcome::Passed, took });
     metrics.plugin.listed("", "", 0, 0);
     metrics.plugin.allocated("", "", true);
     let share = ShareLabels {
@@ -47,6 +54,8 @@ fn touch_all(metrics: &Metrics) {
     };
     metrics.enforcement.set(&share, ShareFigures::default());
     metrics.enforcement.set_time(&share, ShareTime::default());
+    metrics.enforcement.set_swapped(&share, 0);
+    metrics.enforcement.count_move(&share, true, true, Duration::ZERO);
     metrics.enforcement.count(&share, 0, 0);
     metrics.enforcement.overflow(&share, "");
     metrics.enforcement.foreign("", "", Some(0));

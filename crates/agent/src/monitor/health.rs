@@ -84,6 +84,7 @@ impl Monitor {
     pub(super) fn obey(&mut self, driver: Option<&dyn Driver>, message: HealthMessage) {
         match message {
             HealthMessage::Serve(period, answer) => {
+                self.metrics.healing.serves(&self.node);
                 let inventory = self.snapshot.inventory.clone();
                 self.health.serve(period, inventory.as_deref(), now());
                 if self.kernel_log.is_none() {
@@ -102,7 +103,9 @@ impl Monitor {
             }
             HealthMessage::Rest => self.rest(),
             HealthMessage::Orders(orders) => self.health.set_orders(*orders, now()),
-            HealthMessage::Remedied(attempt, outcome) => self.health.ended(attempt, outcome, now()),
+            HealthMessage::Remedied(attempt, outcome, took) => {
+                self.health.ended(attempt, outcome, took, now());
+            }
             HealthMessage::Tested(results) => self.health.tested(results),
             HealthMessage::Postponed(attempt) => self.health.postponed(attempt),
             HealthMessage::Nics(number, found) => self.take_nics(number, found),
@@ -154,6 +157,7 @@ impl Monitor {
                 }
             }
         }
+        self.read_pcie_errors();
         self.look_at_nics();
         let is_due =
             self.telemetry.answered_at.is_none_or(|last| last.elapsed() >= ANSWER_INTERVAL);
@@ -177,6 +181,14 @@ impl Monitor {
             Err(_) => is_unknown_used,
         };
         self.health.decide(now(), is_used);
+        self.count_ends();
         self.snapshot.health = self.health.health();
+    }
+
+    /// Counts the remedies and tests that ended with a decision.
+    pub(super) fn count_ends(&mut self) {
+        for ended in self.health.take_ended() {
+            self.metrics.healing.ended(&self.node, ended);
+        }
     }
 }

@@ -92,6 +92,7 @@ impl Monitor {
             return;
         }
         self.health.decide(now(), |_| false);
+        self.count_ends();
         if let Some(work) = self.next_remedy() {
             (work.run)();
         }

@@ -5,7 +5,7 @@ mod reload;
 
 use std::path::Path;
 use std::sync::mpsc::Sender;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use octavo_gpu::programs::{self, ProgramError};
 use octavo_health::remedy::Remedy;
@@ -49,7 +49,7 @@ impl Monitor {
         let (rebooter, reloader) = (self.rebooter.clone(), self.reloader.clone());
         let stop = self.stop.clone();
         let (sender, end) = (self.requests.sender.clone(), End::Postponed);
-        let end = Ending { sender, attempt, end };
+        let end = Ending { sender, attempt, begun: Instant::now(), end };
         let what = format!("the remedy {} of {}", remedy.name(), uuids.join(", "));
         let run = Box::new(move || {
             let mut end = end;
@@ -104,13 +104,17 @@ enum End {
 struct Ending {
     sender: Sender<Message>,
     attempt: Attempt,
+    /// Begin of this try. A postponed remedy has another one.
+    begun: Instant,
     end: End,
 }
 
 impl Drop for Ending {
     fn drop(&mut self) {
         let message = match self.end {
-            End::Now(outcome) => HealthMessage::Remedied(self.attempt, outcome),
+            End::Now(outcome) => {
+                HealthMessage::Remedied(self.attempt, outcome, self.begun.elapsed())
+            }
             End::Postponed => HealthMessage::Postponed(self.attempt),
             End::WithBoot => return,
         };

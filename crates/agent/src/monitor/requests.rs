@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use octavo_gpu::{DriverError, GpuEvent};
 use octavo_health::signal::{Attempt, Outcome};
@@ -32,8 +33,8 @@ pub(crate) enum HealthMessage {
     Rest,
     /// What API server and persons want.
     Orders(Box<Orders>),
-    /// What became of a remedy.
-    Remedied(Attempt, Outcome),
+    /// What became of a remedy, and how long it took.
+    Remedied(Attempt, Outcome, Duration),
     /// What became of tests on GPUs, each with its number and the GPU's UUID.
     Tested(Vec<(Attempt, String, TestResult)>),
     /// A remedy did not begin.

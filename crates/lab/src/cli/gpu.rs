@@ -138,10 +138,14 @@ pub(crate) fn edit<T>(
     change: impl FnOnce(&mut State) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     octavo_machine::change(&folder.join(DRIVER_DIR), machine, |state| {
-        let nics = state.nics.clone();
+        let shown = |state: &State| {
+            let errors = state.gpus.values().map(|gpu| gpu.pcie.fatal_errors);
+            (state.nics.clone(), errors.filter(|errors| *errors > 0).collect::<Vec<_>>())
+        };
+        let before = shown(state);
         let done = change(state)?;
-        if state.nics != nics {
-            hardware::show_nics(folder, machine, &state.nics)?;
+        if shown(state) != before {
+            hardware::show_faults(folder, machine, state)?;
         }
         Ok(done)
     })

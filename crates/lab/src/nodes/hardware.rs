@@ -17,14 +17,13 @@
 //! description beside itself. All other files are only found, mounted and linked; no program runs
 //! them. Removing the node's folder removes the hardware.
 
-use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
 use anyhow::Context as _;
-use octavo_machine::{Machine, NicState};
+use octavo_machine::{Machine, State};
 
 use crate::nodes::driver_libraries::DriverLibraries;
 use tree::Tree;
@@ -66,7 +65,7 @@ pub(crate) fn build_shared(shared_dir: &Path, machine: &Machine) -> anyhow::Resu
         fs::set_permissions(&folder, Permissions::from_mode(0o1777))
             .with_context(|| format!("let all users write to {}", folder.display()))?;
     }
-    sys_files::write(&tree, machine, &BTreeMap::new())
+    sys_files::write(&tree, machine, &State::default())
 }
 
 /// Builds the hardware of node `node_name` in `node_dir`. Shared files are in `shared_dir`
@@ -107,18 +106,14 @@ pub(crate) fn build(
     tree.replace(&libraries.join("machine.yaml"), &description)
 }
 
-/// Shows the states of a node's network cards in its sysfs. From the first change on it has one of its own.
-pub(crate) fn show_nics(
-    node_dir: &Path,
-    machine: &Machine,
-    states: &BTreeMap<String, NicState>,
-) -> anyhow::Result<()> {
+/// Shows the states of a node's network cards and errors of `PCIe` links in its sysfs. From the first change on it has one of its own.
+pub(crate) fn show_faults(node_dir: &Path, machine: &Machine, state: &State) -> anyhow::Result<()> {
     let own = node_dir.join(OWN_DIR);
     let tree = Tree::new(&own);
     if has_own_sys(node_dir) {
-        return nic_files::update(&tree, machine, states);
+        return sys_files::update(&tree, machine, state);
     }
-    sys_files::write(&tree, machine, states)?;
+    sys_files::write(&tree, machine, state)?;
     // Readers find the old files or the new ones.
     let (path, next) = (node_dir.join("sys"), node_dir.join("sys.next"));
     let linked = match fs::remove_file(&next) {

@@ -28,6 +28,8 @@ pub struct PcieState {
     pub width: Option<u32>,
     /// Replays since the driver was loaded or the GPU was reset.
     pub replays: u32,
+    /// Fatal errors since the node was started (`aer_dev_fatal`).
+    pub fatal_errors: u32,
 }
 
 /// The port of a network card. Counters are since the card's driver was loaded.

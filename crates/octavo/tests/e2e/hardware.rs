@@ -66,6 +66,10 @@ async fn a_fence_outlives_the_agent_and_ends_after_a_reset() {
     set("4", &["--remap-pending", "true"]);
     wait("gpu-4", "octavo.dev/health", "None").await;
     assert_eq!(taint("gpu-4").await.unwrap().1, "RowRemapPending");
+    // So do fatal errors of the PCIe link, which the kernel alone counts.
+    set("6", &["--pcie-fatal-errors", "2"]);
+    wait("gpu-6", "octavo.dev/health", "NoSchedule").await;
+    assert_eq!(taint("gpu-6").await.unwrap().1, "PCIeErrors");
     testbed.lab.kill(octavo_lab::Component::Agents).await;
     testbed.lab.start(octavo_lab::Component::Agents).await.unwrap();
     wait("gpu-2", "octavo.dev/health", "NoSchedule").await;

@@ -1,6 +1,7 @@
 //! Remedies of a node's GPUs: which may begin, and what became of them.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use octavo_health::remedy::Remedy;
 use octavo_health::signal::{Attempt, Outcome, Report, Signal};
@@ -21,6 +22,9 @@ impl NodeHealth {
                     continue;
                 }
                 let (attempt, outcome) = (device.track.attempt, Outcome::Remedied);
+                if !remedy.is_from_outside() {
+                    self.ends.interrupted(attempt);
+                }
                 let report = Report::Outcome { attempt, outcome };
                 // It counts as ended now: the time of its test runs from then.
                 let signal = Signal { at: u64::MAX, unit: Unit::Device(*id), report };
@@ -70,8 +74,9 @@ impl NodeHealth {
         self.begun.remove(&attempt);
     }
 
-    /// Takes what became of a remedy.
-    pub(crate) fn ended(&mut self, attempt: Attempt, outcome: Outcome, now: u64) {
+    /// Takes what became of a remedy, and how long it took.
+    pub(crate) fn ended(&mut self, attempt: Attempt, outcome: Outcome, took: Duration, now: u64) {
+        self.ends.timed(attempt, took);
         let report = || Report::Outcome { attempt, outcome };
         let ended =
             self.record.domain.devices.iter().filter(|(_, device)| device.track.attempt == attempt);

@@ -1,11 +1,16 @@
+mod ends;
 mod missing;
 mod nics;
 mod rebooted;
 mod verified;
 
+use std::time::Duration;
+
 use octavo_gpu::{DriverError, NvLink, RecoveryAction};
 use octavo_health::decide::Wait;
 use octavo_health::policy::{Policy, Test};
+use octavo_health::reason::Reason;
+use octavo_health::remedy::Remedy;
 use octavo_health::signal::{Outcome, Word};
 
 use super::super::orders::Permit;
@@ -304,7 +309,7 @@ fn what_became_of_a_remedy_is_followed_by_its_test() {
     health.xid(&uuid(0), 48, LinkSeverity::Unknown, 1);
     decide(&mut health, 1);
     let (attempt, ..) = health.next_remedy().unwrap();
-    health.ended(attempt, Outcome::Remedied, 2);
+    health.ended(attempt, Outcome::Remedied, Duration::ZERO, 2);
     decide(&mut health, 2);
     assert_eq!(state(&health, 0), "Probation");
     let shown = health.devices(&testing::inventory(1).gpus, 2).remove(0);

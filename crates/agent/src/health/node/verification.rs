@@ -90,6 +90,7 @@ impl NodeHealth {
         for test in &tests {
             let Some(result) = self.result(*test, now) else { continue };
             self.tests.current.remove(&test.device);
+            self.ends.tested(test.device, test.attempt, &result);
             let outcome = self.judge(test.device, result, now);
             let report = Report::Outcome { attempt: test.attempt, outcome };
             self.signals.push(Signal { at: now, unit: Unit::Device(test.device), report });

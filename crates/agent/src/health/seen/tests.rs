@@ -120,6 +120,16 @@ fn a_slow_link_counts_under_load_alone() {
 }
 
 #[test]
+fn fatal_errors_of_the_pcie_link_count_once_they_rise() {
+    let mut seen = Seen::default();
+    assert_eq!(seen.pcie_errors(4), None, "from before the first look");
+    assert_eq!(seen.pcie_errors(4), None);
+    let errors = Observation::Pcie { is_degraded: false, fatal: 2 };
+    assert_eq!(seen.pcie_errors(6), Some(Report::Observation(errors)));
+    assert_eq!(seen.pcie_errors(0), None, "the node was started again");
+}
+
+#[test]
 fn slowdowns_are_counted_by_their_begin_within_ten_minutes() {
     let slowed = |is_by_hardware| GpuTelemetry {
         slowdown: Some(Slowdown { is_by_hardware, ..Slowdown::default() }),

@@ -44,9 +44,17 @@ fn agent(
 }
 
 fn agent_with(inputs: HealthInputs, open: Opener) -> (watch::Receiver<Snapshot>, Waker, DropGuard) {
+    agent_counted(inputs, open, &mut Registry::default())
+}
+
+fn agent_counted(
+    inputs: HealthInputs,
+    open: Opener,
+    registry: &mut Registry,
+) -> (watch::Receiver<Snapshot>, Waker, DropGuard) {
     let stop = CancellationToken::new();
     let (requests, waker) = MonitorRequests::new(watch::channel(Some(false)).1);
-    let metrics = Arc::new(Metrics::new(&mut Registry::default()));
+    let metrics = Arc::new(Metrics::new(registry));
     let modules = Box::new(|| None);
     let snapshots = start("node", open, modules, requests, inputs, metrics, stop.clone()).unwrap();
     (snapshots, waker, stop.drop_guard())
@@ -178,7 +186,8 @@ async fn what_the_kernel_logs_of_a_reset_is_no_fault_after_it() {
         driver_root: folder.path().to_owned(),
         ..HealthInputs::default()
     };
-    let (mut snapshots, waker, _stop) = agent_with(inputs, open);
+    let mut registry = Registry::default();
+    let (mut snapshots, waker, _stop) = agent_counted(inputs, open, &mut registry);
     timeout(TIMEOUT, waker.serve()).await.unwrap();
     eventually("the first look is recorded", || {
         let text = fs::read_to_string(folder.path().join("health.json"));
@@ -204,4 +213,15 @@ async fn what_the_kernel_logs_of_a_reset_is_no_fault_after_it() {
     .await;
     let device = snapshots.borrow().devices[0].clone();
     assert_eq!((device.state.as_str(), device.attempt), ("Probation", 1));
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    for line in [
+        r#"octavo_agent_health_remedies_total{node="node",remedy="reset-function",outcome="remedied"} 1"#,
+        r#"octavo_agent_health_remedies_total{node="node",remedy="reset-bus",outcome="refused"} 0"#,
+        r#"octavo_agent_health_remedy_seconds_count{remedy="reset-function"} 1"#,
+        r#"octavo_agent_health_tests_total{node="node",outcome="passed"} 1"#,
+        r#"octavo_agent_health_tests_total{node="node",outcome="failed"} 0"#,
+    ] {
+        assert!(text.contains(line), "{line} in\n{text}");
+    }
 }

@@ -64,6 +64,9 @@ pub(crate) struct Set {
     /// Replays of its PCIe link
     #[arg(long, value_name = "COUNT")]
     pcie_replays: Option<u32>,
+    /// Fatal errors of its PCIe link, as the kernel counts them
+    #[arg(long, value_name = "COUNT")]
+    pcie_fatal_errors: Option<u32>,
     /// Why its clocks are low; may be given more than once
     #[arg(long, value_enum, value_name = "REASON")]
     slowdown: Vec<SlowdownReason>,
@@ -155,6 +158,7 @@ impl Set {
         gpu.nvlink.crc_errors = self.nvlink_errors.unwrap_or(gpu.nvlink.crc_errors);
         gpu.pcie.width = self.pcie_width.or(gpu.pcie.width);
         gpu.pcie.replays = self.pcie_replays.unwrap_or(gpu.pcie.replays);
+        gpu.pcie.fatal_errors = self.pcie_fatal_errors.unwrap_or(gpu.pcie.fatal_errors);
         if !self.slowdown.is_empty() {
             gpu.clocks_event_reasons =
                 self.slowdown.iter().filter_map(|reason| reason.bit()).collect();

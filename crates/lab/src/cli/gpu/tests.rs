@@ -75,12 +75,13 @@ fn setting_one_value_leaves_the_others() {
 #[test]
 fn links_clocks_and_resets_are_set_and_healed() {
     let state = after(&[
-        "set --inactive-links 3,4 --nvlink-recoveries 5 --pcie-width 8",
+        "set --inactive-links 3,4 --nvlink-recoveries 5 --pcie-width 8 --pcie-fatal-errors 2",
         "set --slowdown heat --slowdown power-cap --reset-fails true --reset-time 7",
     ]);
     let gpu = &state.gpus[&3];
     assert_eq!(gpu.nvlink.inactive, [3, 4].into());
     assert_eq!((gpu.nvlink.recoveries, gpu.pcie.width), (5, Some(8)));
+    assert_eq!(gpu.pcie.fatal_errors, 2);
     assert_eq!(gpu.clocks_event_reasons.len(), 2);
     assert!(gpu.reset.fails && gpu.reset.millis == 7);
     let state = after(&["set --inactive-links 3", "set --inactive-links none --slowdown none"]);

@@ -3,20 +3,22 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use octavo_machine::Machine;
+use octavo_machine::{Machine, State};
 
-use super::nic_files::{self, NicStates};
+use super::nic_files;
 use super::tree::Tree;
 
 /// Major number of DRM devices.
 const DRM_MAJOR: u32 = 226;
+/// Counters of a device's fatal errors, by the kernel's Advanced Error Reporting.
+const FATAL_ERRORS: &str = "aer_dev_fatal";
 /// First minor number of the kernel's render nodes.
 const FIRST_RENDER_NODE: u32 = 128;
 
-pub(super) fn write(tree: &Tree<'_>, machine: &Machine, nics: &NicStates) -> anyhow::Result<()> {
+pub(super) fn write(tree: &Tree<'_>, machine: &Machine, state: &State) -> anyhow::Result<()> {
     let (device, vendor) = split_packed_id(&machine.model.pci_device_id)?;
     let subsystem = machine.model.pci_subsystem_id.as_deref().map(split_packed_id).transpose()?;
-    for gpu in &machine.gpus {
+    for (index, gpu) in (0..).zip(&machine.gpus) {
         let folder = write_device(tree, &gpu.pcie_root, &gpu.pci, gpu.numa_node)?;
         tree.file(folder.join("vendor"), &format!("0x{vendor:04x}\n"))?;
         tree.file(folder.join("device"), &format!("0x{device:04x}\n"))?;
@@ -26,6 +28,7 @@ pub(super) fn write(tree: &Tree<'_>, machine: &Machine, nics: &NicStates) -> any
         }
         // A display-class 3D controller without connectors.
         tree.file(folder.join("class"), "0x030200\n")?;
+        tree.file(folder.join(FATAL_ERRORS), &fatal_errors(state, index))?;
         let render = FIRST_RENDER_NODE + gpu.minor;
         for (name, minor) in
             [(format!("card{}", gpu.minor), gpu.minor), (format!("renderD{render}"), render)]
@@ -36,7 +39,22 @@ pub(super) fn write(tree: &Tree<'_>, machine: &Machine, nics: &NicStates) -> any
             )?;
         }
     }
-    nic_files::write(tree, machine, nics)
+    nic_files::write(tree, machine, &state.nics)
+}
+
+/// Writes what changes of devices that are there. The files may be read meanwhile.
+pub(super) fn update(tree: &Tree<'_>, machine: &Machine, state: &State) -> anyhow::Result<()> {
+    for (index, gpu) in (0..).zip(&machine.gpus) {
+        let folder = Path::new("sys/bus/pci/devices").join(&gpu.pci);
+        tree.replace(&folder.join(FATAL_ERRORS), &fatal_errors(state, index))?;
+    }
+    nic_files::update(tree, machine, &state.nics)
+}
+
+/// Fatal errors of the link of a GPU, by its NVML index, as the kernel shows them.
+fn fatal_errors(state: &State, index: u32) -> String {
+    let errors = state.gpus.get(&index).map_or(0, |gpu| gpu.pcie.fatal_errors);
+    format!("Undefined 0\nDLP 0\nSDES 0\nMalfTLP {errors}\nTOTAL_ERR_FATAL {errors}\n")
 }
 
 /// Places a device on the bus. Returns its folder.

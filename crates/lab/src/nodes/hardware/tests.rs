@@ -2,11 +2,11 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use octavo_machine::{GpuState, Machine, NicState, State};
+use octavo_machine::{GpuState, Machine, NicState, PcieState, State};
 
 use crate::nodes::driver_libraries::DriverLibraries;
 
-use super::{build, build_shared, catalogue, place_in_fabric, show_nics};
+use super::{build, build_shared, catalogue, place_in_fabric, show_faults};
 
 const BOOT_ID: &str = "0f0e0d0c-0b0a-4908-8706-050403020100";
 
@@ -164,7 +164,7 @@ fn a_network_card_is_behind_the_switch_of_its_gpu_and_has_a_port() {
 }
 
 #[test]
-fn a_node_whose_network_card_fails_has_a_sysfs_of_its_own() {
+fn a_node_whose_devices_fail_has_a_sysfs_of_its_own() {
     let node = Node::new();
     let machine = catalogue::load("dgx-h100").unwrap();
     node.build(&machine);
@@ -172,7 +172,15 @@ fn a_node_whose_network_card_fails_has_a_sysfs_of_its_own() {
     let before = listing(&shared);
     let port = |file: &str| node.read(&format!("sys/class/infiniband/mlx5_5/ports/1/{file}"));
     let down = NicState { is_down: true, symbol_errors: 121, recoveries: 6, downs: 1 };
-    show_nics(&node.dir(), &machine, &[("mlx5_5".to_owned(), down)].into()).unwrap();
+    let mut state = State { nics: [("mlx5_5".to_owned(), down)].into(), ..State::default() };
+    let link = PcieState { fatal_errors: 3, ..PcieState::default() };
+    state.gpus.insert(1, GpuState { pcie: link, ..GpuState::default() });
+    show_faults(&node.dir(), &machine, &state).unwrap();
+    let errors = || {
+        let pci = &machine.gpus[1].pci;
+        node.read(&format!("sys/bus/pci/devices/{pci}/aer_dev_fatal"))
+    };
+    assert!(errors().ends_with("TOTAL_ERR_FATAL 3\n"), "{}", errors());
     let shown = ["state", "phys_state", "counters/symbol_error", "counters/link_error_recovery"];
     assert_eq!(shown.map(port), ["1: DOWN\n", "2: Polling\n", "121\n", "6\n"]);
     assert_eq!(port("counters/link_downed"), "1\n");
@@ -182,7 +190,8 @@ fn a_node_whose_network_card_fails_has_a_sysfs_of_its_own() {
     node.build(&machine);
     assert_eq!(port("state"), "1: DOWN\n");
     assert_eq!(listing(&shared), before);
-    show_nics(&node.dir(), &machine, &std::collections::BTreeMap::new()).unwrap();
+    show_faults(&node.dir(), &machine, &State::default()).unwrap();
+    assert!(errors().ends_with("TOTAL_ERR_FATAL 0\n"), "{}", errors());
     assert_eq!(
         (port("state"), port("counters/symbol_error")),
         ("4: ACTIVE\n".into(), "0\n".into())

@@ -39,6 +39,25 @@ fn a_reboot_ends_with_the_next_boot_and_all_gpus_are_tested() {
     decide(&mut rebooted, now);
     assert_eq!((state(&rebooted, 0), state(&rebooted, 1)), ("Probation", "Probation"));
     assert_eq!(rebooted.next_remedy(), None);
+    let passed = Ended::Test { outcome: TestOutcome::Passed, took: Some(Duration::ZERO) };
+    let reboot = ended(RemedyOutcome::Remedied, Some(now - 1));
+    assert_eq!(rebooted.take_ended(), [reboot, passed, passed], "one remedy of two GPUs");
+}
+
+/// The end of the reboot, which took so many seconds.
+fn ended(outcome: RemedyOutcome, took: Option<u64>) -> Ended {
+    Ended::Remedy { remedy: Remedy::Reboot, outcome, took: took.map(Duration::from_secs) }
+}
+
+#[test]
+fn a_reboot_that_ends_before_it_begins_by_the_clock_has_no_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = || RecordFile::new(folder.path().join("health.json"));
+    assert!(rebooting(file()).next_remedy().is_some());
+    let mut rebooted = node(Some(file()), "next", 2);
+    decide(&mut rebooted, 0);
+    let reboot = ended(RemedyOutcome::Remedied, None);
+    assert_eq!(rebooted.take_ended().first(), Some(&reboot));
 }
 
 #[test]
@@ -52,9 +71,11 @@ fn a_new_agent_in_the_same_boot_neither_repeats_the_reboot_nor_takes_it_for_done
     again.answer(&uuid(0), &Ok(well()), 2);
     decide(&mut again, 2);
     assert_eq!((state(&again, 0), again.next_remedy()), ("Resetting", None));
+    assert!(again.take_ended().is_empty());
     // The reboot does not come.
     let limit = Policy::default().rules.limit;
     decide(&mut again, 1 + limit);
+    assert_eq!(again.take_ended(), [ended(RemedyOutcome::TimedOut, Some(limit))]);
     assert_eq!(reason(&again, 0), Some(Reason::RemedyFailed(Remedy::Reboot)));
     let shown = again.devices(&testing::inventory(2).gpus, 1 + limit);
     assert_eq!((shown[0].needs, shown[1].needs), (Some(Remedy::PowerCycle), Some(Remedy::Test)));

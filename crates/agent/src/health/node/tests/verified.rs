@@ -340,3 +340,88 @@ fn the_driver_s_word_stays_necessary() {
     decide(&mut health, 1_000);
     assert_eq!((state(&health, 0), reason(&health, 0)), ("Fenced", Some(Reason::TestFailed)));
 }
+
+#[test]
+fn a_test_ends_once_with_what_became_of_it() {
+    for (result, outcome) in [
+        (TestResult::Passed, TestOutcome::Passed),
+        (TestResult::Failed("7 words of memory".to_owned()), TestOutcome::Failed),
+        (TestResult::NotTried("no driver".to_owned()), TestOutcome::NotPossible),
+    ] {
+        let mut health = suspect(None);
+        decide(&mut health, 2);
+        let run = health.next_tests(2).unwrap();
+        // The driver is closed for something else, and the test begins again.
+        health.ended_early(&run);
+        decide(&mut health, 9);
+        let run = health.next_tests(9).unwrap();
+        decide(&mut health, 10);
+        assert!(health.take_ended().is_empty(), "it runs");
+        health.tested(results(&run, &result));
+        decide(&mut health, 69);
+        let took = Some(Duration::from_mins(1));
+        assert_eq!(health.take_ended(), [Ended::Test { outcome, took }]);
+        health.tested(results(&run, &result));
+        decide(&mut health, 70);
+        assert!(health.take_ended().is_empty(), "{outcome:?}");
+    }
+}
+
+#[test]
+fn a_test_that_ends_without_a_result_is_put_off_stopped_or_out_of_time() {
+    let held = Orders { held: [uuid(0)].into(), ..probed(Mode::Fence) };
+    let words = [(uuid(0), (1, Word::Release))].into();
+    let released = Orders { words, ..probed(Mode::Fence) };
+    for (wanted, outcome) in [(held, TestOutcome::PutOff), (released, TestOutcome::Stopped)] {
+        let mut health = suspect(None);
+        decide(&mut health, 2);
+        assert!(health.next_tests(2).is_some());
+        health.set_orders(wanted, 5);
+        decide(&mut health, 5);
+        let took = Some(Duration::from_secs(3));
+        assert_eq!(health.take_ended(), [Ended::Test { outcome, took }]);
+    }
+    let mut health = suspect(None);
+    decide(&mut health, 2);
+    assert!(health.next_tests(2).is_some());
+    let limit = Policy::default().rules.limit + 60;
+    decide(&mut health, 2 + limit);
+    let took = Some(Duration::from_secs(limit));
+    assert_eq!(health.take_ended(), [Ended::Test { outcome: TestOutcome::Failed, took }]);
+}
+
+fn with_errors(uncorrected: u64) -> GpuHealth {
+    GpuHealth { uncorrected_errors: Some(uncorrected), ..well() }
+}
+
+/// What ends with a fault during the test of the first GPU, 3 s after its begin. NVSwitches join the node's GPUs.
+fn ended_by(fault: impl FnOnce(&mut NodeHealth)) -> Vec<Ended> {
+    let mut gpus = testing::inventory(2).gpus;
+    for gpu in &mut gpus {
+        gpu.nvlink = Some(NvLink { version: 4, links: 18, switched: true, peers: vec![] });
+    }
+    let mut health = suspect(None);
+    health.set_gpus(&testing::found(&gpus), 2);
+    health.answer(&uuid(0), &Ok(with_errors(0)), 2);
+    decide(&mut health, 2);
+    assert!(health.next_tests(2).is_some());
+    fault(&mut health);
+    decide(&mut health, 5);
+    assert_eq!(state(&health, 0), "Fenced");
+    health.take_ended()
+}
+
+#[test]
+fn a_fault_of_the_gpu_fails_its_test_and_one_of_another_part_stops_it() {
+    let took = Some(Duration::from_secs(3));
+    let failed = [Ended::Test { outcome: TestOutcome::Failed, took }];
+    let stopped = [Ended::Test { outcome: TestOutcome::Stopped, took }];
+    let xid =
+        |index, number, link| ended_by(|health| assert!(health.xid(&uuid(index), number, link, 5)));
+    assert_eq!(xid(0, 48, LinkSeverity::Unknown), failed);
+    assert_eq!(xid(0, 145, LinkSeverity::Fatal), failed);
+    assert_eq!(xid(1, 145, LinkSeverity::Fatal), stopped, "it fences the island");
+    assert_eq!(ended_by(|health| health.answer(&uuid(0), &Ok(with_errors(1)), 5)), failed);
+    assert_eq!(ended_by(|health| health.answer(&uuid(0), &Err(lost()), 5)), failed);
+    assert_eq!(ended_by(|health| health.switch_failed(5)), stopped);
+}
