@@ -81,8 +81,8 @@ fn problems(object: &Value, name: &str) -> Vec<String> {
     }
     for (field, value) in spec {
         match value.as_object() {
-            // Each field is looked at alone, so that all problems are found, and each with its place.
-            Some(parts) if field != "nodeSelector" => {
+            // Each field is looked at alone, so that all problems are found, and each with its place. A template has required fields.
+            Some(parts) if field != "nodeSelector" && field != "template" => {
                 let alone = |(part, value): (&String, &Value)| {
                     problem(field, &json!({part: value}), &format!("{field}.{part}"))
                 };

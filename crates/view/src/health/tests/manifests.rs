@@ -28,6 +28,16 @@ fn a_valid_policy_says_what_it_does() {
 }
 
 #[test]
+fn the_examples_are_valid() {
+    for name in ["policy", "template"] {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/health");
+        let text = std::fs::read_to_string(format!("{folder}/{name}.yaml")).unwrap();
+        let checked = check(&text).unwrap();
+        assert!(checked.is_valid, "{checked:?}");
+    }
+}
+
+#[test]
 fn every_problem_is_found_with_its_field() {
     let checked = check(
         "
