@@ -252,3 +252,29 @@ spec:
       path: /metrics
       interval: {{ .root.Values.monitoring.podMonitor.interval }}
 {{- end }}
+
+{{/* Selects the metrics of the component's pods of this release by the job that its PodMonitor gives them; empty: none does. */}}
+{{- define "octavo.jobSelector" -}}
+{{- if .root.Values.monitoring.podMonitor.enabled -}}
+{{ printf `{job="%s/%s-%s"}` .root.Release.Namespace (include "octavo.fullname" .root) .component }}
+{{- end -}}
+{{- end }}
+
+{{/*
+An alert of a PrometheusRule. Its argument is a dict of its own: `rule`, the chart's values of it; `name`; `expr`; `for`; `severity`; and
+the annotations `summary` and `description`.
+*/}}
+{{- define "octavo.alert" -}}
+- alert: {{ .name }}
+  expr: |-
+    {{- .expr | nindent 4 }}
+  for: {{ .for }}
+  labels:
+    severity: {{ .severity }}
+  annotations:
+    summary: {{ .summary | quote }}
+    description: {{ .description | quote }}
+    {{- with .rule.runbookUrl }}
+    runbook_url: {{ printf "%s#%s" . (lower $.name) | quote }}
+    {{- end }}
+{{- end }}

@@ -353,3 +353,8 @@ everyone
 loopback
 {{- end -}}
 {{- end }}
+
+{{/* Whether Prometheus may read the metrics of a component, by its setting; empty: it may not. */}}
+{{- define "octavo.metricsForAll" -}}
+{{- if eq (include "octavo.metricsAccess" .) "everyone" }}true{{ end }}
+{{- end }}

@@ -22,7 +22,7 @@ pub(super) struct Refused {
 }
 
 /// Typos, wrong types and values that would only fail on the node.
-pub(super) const REFUSED: [Refused; 62] = [
+pub(super) const REFUSED: [Refused; 64] = [
     set("agnet.enabled=true", "additional properties 'agnet' not allowed"),
     set("agent.tolerations[0].kye=x", "additional properties 'kye' not allowed"),
     set("imagePullSecrets[0]=x", "'/imagePullSecrets/0': got string, want object"),
@@ -61,6 +61,8 @@ pub(super) const REFUSED: [Refused; 62] = [
     set("scheduler.metricsAccess=me", "'/scheduler/metricsAccess': value must be one of"),
     set("agent.updateStrategy.rollingUpdate.maxSurge=one", "/maxSurge': 'one' does not match"),
     set("scheduler.replicas=-1", "'/scheduler/replicas': minimum: got -1, want 0"),
+    set("monitoring.prometheusRule.runbookUrl=foo", "'/monitoring/prometheusRule/runbookUrl'"),
+    set("monitoring.prometheusRule.enabled=true", "set monitoring.podMonitor.enabled"),
     set("scheduler.name=My Scheduler", "'/scheduler/name': 'My Scheduler' does not match"),
     set("scheduler.resorces.cpu=1", "additional properties 'resorces' not allowed"),
     set("serviceAccount.name=Octavo", "'/serviceAccount/name': 'Octavo' does not match"),
@@ -221,6 +223,8 @@ fn both(mut facts: Vec<Fact>, more: Vec<Fact>) -> Vec<Fact> {
 const CONTEXT: &str = "/spec/template/spec/containers/0/securityContext";
 const IMAGE: &str = "/spec/template/spec/containers/0/image";
 const KEPT: &str = "/metadata/annotations/helm.sh~1resource-policy";
+/// A word of a program's command: its second option.
+const OPTION: &str = "/spec/template/spec/containers/0/command/3";
 const POLICIES: &str = "CustomResourceDefinition/placementpolicies.octavo.dev";
 const SCHEDULER: &str = "octavo-scheduler";
 const RUNTIME: &str = "/spec/template/spec/runtimeClassName";
@@ -276,6 +280,11 @@ leaderElection:
 repairBy: Controller
 ";
 
+/// When the scheduler of this release has no leader: one of another release counts as none.
+const NO_LEADER: &str = "\
+(count_over_time((max(octavo_scheduler_leader{job=\"octavo-system/octavo-gpus-scheduler\"}) == 1)\
+[10m:1m]) or vector(0)) < 5";
+
 /// The policy that keeps claims to the largest share of their class.
 const SHARE_CLASSES: &str = "ValidatingAdmissionPolicy/octavo-shareclasses";
 
@@ -290,6 +299,7 @@ fn default_facts() -> Vec<Fact> {
     vec![
         fact("DaemonSet", CONTEXT, privileged),
         fact("DaemonSet", RUNTIME, Value::Null),
+        fact("PrometheusRule", "", Value::Null),
         fact(SHARE_CLASSES, "/spec/failurePolicy", json!("Fail")),
         fact(SHARE_CLASSES, "/spec/paramKind/kind", json!("DeviceClass")),
         fact("DaemonSet", "/spec/template/spec/hostPID", json!(true)),
@@ -310,11 +320,7 @@ fn default_facts() -> Vec<Fact> {
             json!("HostToContainer"),
         ),
         // No pod reads the names of claims, unless Prometheus does.
-        fact(
-            "DaemonSet",
-            "/spec/template/spec/containers/0/command/3",
-            json!("--metrics-access=loopback"),
-        ),
+        fact("DaemonSet", OPTION, json!("--metrics-access=loopback")),
         fact(
             "Deployment/octavo-scheduler",
             "/spec/template/spec/containers/0/command/4",
@@ -401,29 +407,23 @@ fn every_value_facts() -> Vec<Fact> {
             "/spec/template/spec/containers/0/command/2",
             json!("--admin-address=:9999"),
         ),
-        fact(
-            "DaemonSet",
-            "/spec/template/spec/containers/0/command/3",
-            json!("--metrics-access=everyone"),
-        ),
+        fact("DaemonSet", OPTION, json!("--metrics-access=everyone")),
         fact("Deployment/octavo-gpus-scheduler", "/spec/replicas", json!(3)),
         fact(
             "Deployment/octavo-gpus-scheduler",
             "/spec/template/spec/affinity",
             json!({"nodeAffinity": {}}),
         ),
-        fact(
-            "Deployment/octavo-gpus-scheduler",
-            "/spec/template/spec/containers/0/command/3",
-            json!("--metrics-listen=:9998"),
-        ),
+        fact("Deployment/octavo-gpus-scheduler", OPTION, json!("--metrics-listen=:9998")),
         fact("RoleBinding/octavo-gpus-scheduler", "/subjects/0/name", json!("gpu-scheduler")),
         fact("DaemonSet", "/spec/updateStrategy", json!({"type": "OnDelete"})),
         fact(
             "DaemonSet/octavo-gpus-mps-daemon",
-            "/spec/template/spec/containers/0/command/3",
+            OPTION,
             json!("--driver-root=/driver-root/nvidia"),
         ),
+        fact("PrometheusRule", "/metadata/name", json!("octavo-gpus-alerts")),
+        fact("PrometheusRule", "/spec/groups/2/rules/0/expr", json!(NO_LEADER)),
         fact(
             "DaemonSet/octavo-gpus-discover",
             "/spec/template/spec/tolerations",
