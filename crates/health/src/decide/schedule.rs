@@ -30,7 +30,7 @@ impl Domain {
             let wait = self
                 .wait(policy, facts, device, needs, group)
                 .or_else(|| (!Self::fits(policy, facts, &used, group)).then_some(Wait::Budget));
-            let is_closed = closes_node(policy, needs);
+            let is_closed = self.closes_node(policy, device, needs);
             // A remedy that waits for a person holds up no test, unless the node is closed for it.
             if is_closed || !matches!(wait, Some(Wait::Observe | Wait::Person | Wait::Operator)) {
                 claimed.extend(group.iter().filter(|member| **member != device).copied());
@@ -60,6 +60,17 @@ impl Domain {
         self.reset_idle(policy, facts, &mut used);
         self.begin_tests(policy, facts, &claimed, &mut waits);
         waits
+    }
+
+    /// Whether the node of a device takes no new pods until a person reboots it: the fault itself calls for a reboot, as XID 79 does. After
+    /// resets or reboots in vain the others serve on, maybe for days.
+    fn closes_node(&self, policy: &Policy, device: DeviceId, needs: Remedy) -> bool {
+        let is_first =
+            self.devices.get(&device).is_some_and(|known| known.track.tried == Remedy::Test);
+        policy.mode == Mode::Act
+            && needs == Remedy::Reboot
+            && policy.by_person.contains(&needs)
+            && is_first
     }
 
     /// Begins a remedy of a device on all that it reaches.
@@ -303,12 +314,6 @@ impl Domain {
             known.track = step(&known.track, &policy.rules, event, now);
         }
     }
-}
-
-/// Whether the node of a device takes no new pods until a person reboots it. One that waits for its power, after reboots in vain, serves on
-/// with what is well.
-fn closes_node(policy: &Policy, needs: Remedy) -> bool {
-    policy.mode == Mode::Act && needs == Remedy::Reboot && policy.by_person.contains(&needs)
 }
 
 fn places<'a>(facts: Facts<'a>, devices: &'a [DeviceId]) -> impl Iterator<Item = &'a Place> {

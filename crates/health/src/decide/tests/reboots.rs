@@ -52,6 +52,20 @@ fn a_node_that_waits_for_a_persons_reboot_takes_nothing_new() {
 }
 
 #[test]
+fn a_node_with_a_gpu_whose_resets_were_in_vain_serves_on() {
+    let mut bench = Bench::new(1, 2, true);
+    bench.policy.by_person = [Remedy::Reboot].into();
+    bench.xid(0, 48, 7);
+    for attempt in [1, 2] {
+        bench.report([(gpu(0), ended(attempt, Outcome::Remedied))]);
+        bench.report([(gpu(0), ended(attempt, Outcome::Failed))]);
+    }
+    let decisions = bench.report([]);
+    assert_eq!(decisions.waits[&DeviceId(0)], Wait::Person);
+    assert_eq!(bench.states(), ["Fenced", "Healthy"]);
+}
+
+#[test]
 fn a_node_that_waits_for_its_power_serves_on_with_what_is_well() {
     let mut bench = Bench::new(1, 2, true);
     bench.policy.by_person = [Remedy::PowerCycle].into();
