@@ -1,6 +1,7 @@
 //! Objects of which a watch reads few fields. A page of a list has hundreds of them, and what is not read takes no memory.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -71,7 +72,7 @@ fn brief<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Er
         namespace: Option<String>,
         uid: Option<String>,
         resource_version: Option<String>,
-        labels: Option<std::collections::BTreeMap<String, String>>,
+        labels: Option<BTreeMap<String, String>>,
     }
     let Brief { name, namespace, uid, resource_version, labels } =
         Brief::deserialize(deserializer)?;

@@ -139,8 +139,9 @@ pub(crate) fn edit<T>(
 ) -> anyhow::Result<T> {
     octavo_machine::change(&folder.join(DRIVER_DIR), machine, |state| {
         let shown = |state: &State| {
-            let errors = state.gpus.values().map(|gpu| gpu.pcie.fatal_errors);
-            (state.nics.clone(), errors.filter(|errors| *errors > 0).collect::<Vec<_>>())
+            let errors = state.gpus.iter().map(|(index, gpu)| (*index, gpu.pcie.fatal_errors));
+            let errors = errors.filter(|(_, errors)| *errors > 0);
+            (state.nics.clone(), errors.collect::<Vec<_>>())
         };
         let before = shown(state);
         let done = change(state)?;

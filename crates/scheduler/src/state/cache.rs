@@ -20,7 +20,7 @@ mod placed_gang;
 mod places;
 pub(super) mod pod;
 mod pods;
-pub(super) mod repairs;
+mod repairs;
 pub(super) mod shape;
 pub(super) mod unmodeled_nodes;
 

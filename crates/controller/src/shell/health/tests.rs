@@ -49,6 +49,21 @@ fn now() -> Timestamp {
     Timestamp::from_second(NOW).unwrap()
 }
 
+fn pod_list(items: &Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": items})
+}
+
+/// The claim `gpu` of the namespace `team`, with a device of the node `n`.
+fn gpu_claim(device: &str) -> Value {
+    let result =
+        json!({"request": "gpu", "driver": "gpu.nvidia.com", "pool": "n", "device": device});
+    json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+        "metadata": {"name": "gpu", "namespace": "team"}, "spec": {},
+        "status": {"allocation": {"devices": {"results": [result]}}},
+    })
+}
+
 fn record(needs: &str) -> Value {
     json!({
         "track": {
@@ -359,7 +374,7 @@ async fn evictions_go_on_until_their_rounds_end() {
             return (200, evicting());
         }
         assert!(request.uri().path().ends_with("/pods"));
-        (200, json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": []}))
+        (200, pod_list(&json!([])))
     });
     let (sender, wanted) = watch::channel(BTreeMap::new());
     let reader = tokio::spawn(reader(&api, true).0.run(wanted));
@@ -381,7 +396,7 @@ async fn a_node_whose_look_takes_long_delays_no_other() {
         if request.uri().path().contains("/nodehealths/") {
             return (200, evicting());
         }
-        (200, json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": []}))
+        (200, pod_list(&json!([])))
     });
     let events = Events::new(api.client(), "octavo.dev/controller", "c");
     // No round takes what is found, so the second look at a node with candidates does not end by itself.

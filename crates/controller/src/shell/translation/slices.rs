@@ -11,10 +11,8 @@ use octavo_migration::{GpuModel, Models};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::shell::watches::PAGE;
 use crate::translation::models::ClusterModels;
-
-/// Slices of one answer.
-const PAGE: u32 = 50;
 
 /// Watches the models until `stop`. They are `None` until the slices were read once; the check passes then.
 pub(super) fn watch(

@@ -59,21 +59,10 @@ impl Cluster {
             }
             if path.ends_with("/pods") {
                 let items = running.lock().unwrap().clone();
-                return (
-                    200,
-                    json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": items}),
-                );
+                return (200, pod_list(&json!(items)));
             }
             if path.ends_with("/resourceclaims/gpu") {
-                let result = json!({"request": "gpu", "driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-1"});
-                return (
-                    200,
-                    json!({
-                        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
-                        "metadata": {"name": "gpu", "namespace": "team"}, "spec": {},
-                        "status": {"allocation": {"devices": {"results": [result]}}},
-                    }),
-                );
+                return (200, gpu_claim("gpu-1"));
             }
             if path.ends_with("/maintenances/m") {
                 let draining = json!([{"name": "n", "since": "1970-01-12T13:40:00Z"}]);
@@ -310,10 +299,7 @@ async fn a_server_that_does_not_store_requests_holds_up_no_pod() {
             return (200, evicting());
         }
         if path.ends_with("/pods") {
-            return (
-                200,
-                json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": [hooked()]}),
-            );
+            return (200, pod_list(&json!([hooked()])));
         }
         if path.ends_with("/resourceclaims/gpu") {
             let result = json!({"request": "gpu", "driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-1"});

@@ -39,10 +39,7 @@ async fn look_at_node(
                 pod("member", json!({"octavo.dev/pod-group": "g"})),
                 pod("alone", json!({}))
             ]);
-            return (
-                200,
-                json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": items}),
-            );
+            return (200, pod_list(&json!(items)));
         }
         if path.contains("/events") {
             return (201, serde_json::from_slice(request.body()).unwrap());

@@ -80,21 +80,10 @@ async fn visit(is_drained: bool, draining: Value, leads: bool) -> (Vec<String>, 
                 pod("stays", json!({"containers": limits, "tolerations": tolerations})),
                 pod("none", json!({"containers": []})),
             ]);
-            return (
-                200,
-                json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": items}),
-            );
+            return (200, pod_list(&json!(items)));
         }
         if path.ends_with("/resourceclaims/gpu") {
-            let result = json!({"request": "gpu", "driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-0"});
-            return (
-                200,
-                json!({
-                    "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
-                    "metadata": {"name": "gpu", "namespace": "team"}, "spec": {},
-                    "status": {"allocation": {"devices": {"results": [result]}}},
-                }),
-            );
+            return (200, gpu_claim("gpu-0"));
         }
         if path.contains("/events") {
             return (201, serde_json::from_slice(request.body()).unwrap());
@@ -150,7 +139,7 @@ async fn an_owner_of_several_pods_has_one_event() {
             })
         };
         let items = json!([pod("a", &owner), pod("b", &owner), pod("alone", &json!([]))]);
-        (200, json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": items}))
+        (200, pod_list(&json!(items)))
     });
     let events = Events::new(api.client(), "octavo.dev/controller", "c");
     let (findings, mut found) = mpsc::channel(8);

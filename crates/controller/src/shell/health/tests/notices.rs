@@ -34,21 +34,10 @@ impl Cluster {
                     "spec": {"containers": [], "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]},
                     "status": {"phase": "Running"},
                 });
-                return (
-                    200,
-                    json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": [pod]}),
-                );
+                return (200, pod_list(&json!([pod])));
             }
             if path.ends_with("/resourceclaims/gpu") {
-                let result = json!({"request": "gpu", "driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-1"});
-                return (
-                    200,
-                    json!({
-                        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
-                        "metadata": {"name": "gpu", "namespace": "team"}, "spec": {},
-                        "status": {"allocation": {"devices": {"results": [result]}}},
-                    }),
-                );
+                return (200, gpu_claim("gpu-1"));
             }
             if path.contains("/events") {
                 return (201, serde_json::from_slice(request.body()).unwrap());
